@@ -1,0 +1,108 @@
+"""Quantities that are affine in what a pipeline stage holds.
+
+Time and memory of a stage are sums of named terms; each term is affine in the number of layers of each
+kind, in the number of recomputed layers and in the micro-batches in flight. The same terms are evaluated
+for the report, simulated, and handed to CP-SAT as coefficients, so the three can never disagree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_SCALARS = (
+    "fixed",
+    "first",
+    "last",
+    "flight_fixed",
+    "flight_first",
+    "flight_last",
+    "recompute_once",
+)
+_VECTORS = ("layer", "recomputed", "flight_layer", "flight_recomputed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkContent:
+    """What one virtual stage (a chunk; the whole stage without interleaving) holds.
+
+    Attributes:
+        layers: Number of layers of each layer kind.
+        recomputed: How many of them recompute fully, by kind; at most ``layers``.
+        first: Whether it holds the embedding.
+        last: Whether it holds final norm, head and loss.
+        in_flight: Micro-batches whose activations it keeps at the peak.
+    """
+
+    layers: tuple[int, ...]
+    recomputed: tuple[int, ...]
+    first: bool
+    last: bool
+    in_flight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTerm:
+    """One named term: seconds of a chunk, or bytes of a rank.
+
+    Attributes:
+        name: What the term is, as reports show it.
+        fixed: Once per evaluation.
+        first, last: Added where the embedding / the head is.
+        layer: Per layer of each kind.
+        recomputed: Added per fully recomputed layer of each kind.
+        flight_fixed, flight_first, flight_last, flight_layer, flight_recomputed: The same, per micro-batch
+            in flight (``flight_recomputed`` is negative: a recomputed layer keeps only its input).
+        recompute_once: Added once where any layer recomputes (the working set of one layer).
+    """
+
+    name: str
+    fixed: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+    layer: tuple[float, ...]
+    recomputed: tuple[float, ...]
+    flight_fixed: float = 0.0
+    flight_first: float = 0.0
+    flight_last: float = 0.0
+    flight_layer: tuple[float, ...]
+    flight_recomputed: tuple[float, ...]
+    recompute_once: float = 0.0
+
+    def value(self, chunks: Sequence[ChunkContent]) -> float:
+        """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
+        total = self.fixed
+        for chunk in chunks:
+            total += self.first * chunk.first + self.last * chunk.last
+            total += _dot(self.layer, chunk.layers) + _dot(self.recomputed, chunk.recomputed)
+            total += chunk.in_flight * self._flight(chunk)
+        if self.recompute_once and any(any(chunk.recomputed) for chunk in chunks):
+            total += self.recompute_once
+        return total
+
+    def _flight(self, chunk: ChunkContent) -> float:
+        return (
+            self.flight_fixed
+            + self.flight_first * chunk.first
+            + self.flight_last * chunk.last
+            + _dot(self.flight_layer, chunk.layers)
+            + _dot(self.flight_recomputed, chunk.recomputed)
+        )
+
+
+def term(name: str, kinds: int, **values: float | tuple[float, ...]) -> StageTerm:
+    """Build a term over ``kinds`` layer kinds; what is not given is zero."""
+    filled: dict[str, Any] = {key: (0.0,) * kinds for key in _VECTORS}
+    return StageTerm(name=name, **(filled | values))
+
+
+def add(name: str, terms: Sequence[StageTerm]) -> StageTerm:
+    """Return the sum of ``terms`` (at least one) as one term."""
+    values: dict[str, Any] = {key: sum(getattr(item, key) for item in terms) for key in _SCALARS}
+    for key in _VECTORS:
+        columns = zip(*(getattr(item, key) for item in terms), strict=True)
+        values[key] = tuple(sum(column) for column in columns)
+    return StageTerm(name=name, **values)
+
+
+def _dot(weights: Sequence[float], counts: Sequence[int]) -> float:
+    return sum(weight * count for weight, count in zip(weights, counts, strict=True))

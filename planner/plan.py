@@ -1,0 +1,147 @@
+"""The answer: plans with their predictions, what was rejected and how sure the ranking is."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from costmodel.strategy import Strategy
+
+
+class SearchStatus(enum.StrEnum):
+    """How the search ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Consecutive layers on one virtual stage; ``recomputed`` of them recompute fully (the first ones)."""
+
+    first_layer: int
+    layers: int
+    recomputed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Which layers stand on which virtual stage.
+
+    Attributes:
+        chunks: One per virtual stage in model order; virtual stage ``v`` runs on rank ``v % pp``
+            as its chunk ``v // pp``.
+        device_groups: For each pipeline rank the index of the cluster's device group it runs on.
+    """
+
+    chunks: tuple[Chunk, ...]
+    device_groups: tuple[int, ...] = ()
+
+    def layer_counts(self) -> tuple[int, ...]:
+        """Return the number of layers of each virtual stage, in model order."""
+        return tuple(chunk.layers for chunk in self.chunks)
+
+    def label(self) -> str:
+        """Return the form people write: ``20/20/20/20``."""
+        return "/".join(str(count) for count in self.layer_counts())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageReport:
+    """One pipeline rank of a plan.
+
+    Attributes:
+        chunks: The layers it holds.
+        memory_bytes: Peak reserved bytes; ``allocated_bytes`` what the framework's counter would show.
+        memory: Bytes by term at the peak moment.
+        forward_s, backward_s: Seconds of one micro-batch over all its chunks.
+    """
+
+    chunks: tuple[Chunk, ...]
+    memory_bytes: float
+    allocated_bytes: float
+    memory: Mapping[str, float]
+    peak_moment: str
+    forward_s: float
+    backward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Strategy, placement and their prediction.
+
+    Attributes:
+        iteration_s: Simulated seconds of an iteration, with the 80 % band ``iteration_s_low`` to ``_high``.
+        mfu: Model FLOPs (6 per parameter and token and the causal attention) over the GPUs' peak.
+        time: Seconds of the critical rank by term; they sum to ``iteration_s``.
+        price_shares: Share of priced seconds that was measured, interpolated, analytic.
+        tied_with: Ranks of plans that differ by less than the band.
+    """
+
+    rank: int
+    strategy: Strategy
+    placement: Placement
+    stages: tuple[StageReport, ...]
+    iteration_s: float
+    iteration_s_low: float
+    iteration_s_high: float
+    tokens_per_s: float
+    mfu: float
+    memory_limit_bytes: float
+    time: Mapping[str, float]
+    price_shares: Mapping[str, float] = field(default_factory=dict)
+    tied_with: tuple[int, ...] = ()
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Bytes of the fullest stage."""
+        return max(stage.memory_bytes for stage in self.stages)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage stays under the limit."""
+        return self.peak_memory_bytes <= self.memory_limit_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Strategies that fell to one rule or resource.
+
+    Attributes:
+        reason: Name of the rule ("heads_mod_tp") or "memory".
+        count: How many strategies fell to it first.
+        nearest: What would lift it, in words.
+    """
+
+    reason: str
+    count: int
+    nearest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCounts:
+    """Effort of a search; ``seconds`` covers pricing, solving, simulating and ranking."""
+
+    strategies: int
+    solved: int
+    simulated: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Ranked plans with their certificate.
+
+    Attributes:
+        lower_bound_s: No plan of the space simulates faster than this.
+        gap: (iteration of the first plan - lower_bound_s) / iteration of the first plan.
+        levers: If nothing fits, the smallest changes that would make something fit, in words.
+    """
+
+    status: SearchStatus
+    plans: tuple[Plan, ...]
+    lower_bound_s: float
+    gap: float
+    rejected: tuple[Rejection, ...]
+    counts: SearchCounts
+    levers: tuple[str, ...] = ()
