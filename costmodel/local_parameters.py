@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.graph import Layer, Operator
+from costmodel.graph import Layer, ModelGraph, Operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +77,14 @@ def column_share(operator: Operator, tp: int) -> float:
 def padded(size: int, multiple: int) -> int:
     """Return ``size`` rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def weight_shapes(graph: ModelGraph) -> list[tuple[int, bool]]:
+    """Return elements of each distinct trained weight of the layers, and whether it is an expert's."""
+    shapes = {
+        (operator.inputs, operator.outputs, bool(operator.experts))
+        for layer in graph.kinds
+        for operator in layer.operators
+        if operator.kind == "matmul" and operator.trainable
+    }
+    return [(inputs * outputs, routed) for inputs, outputs, routed in sorted(shapes)]

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from costmodel.activations import Kept, LocalShape, layer_kept
 from costmodel.cost import MemoryMoment
 from costmodel.graph import Layer, ModelGraph
-from costmodel.linear import ChunkContent, StageTerm, add, term
-from costmodel.local_parameters import LocalElements, layer_elements, padded
-from costmodel.memory_behaviour import memory_behaviour
+from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
+from costmodel.local_parameters import LocalElements, layer_elements, padded, weight_shapes
+from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -69,10 +69,13 @@ class StageMemory(NamedTuple):
 
 
 def stage_memory(moments: Sequence[MemoryMoment], chunks: Sequence[ChunkContent]) -> StageMemory:
-    """Return the peak over ``moments`` of a rank that holds ``chunks``."""
-    return max(
-        (_at(moment, chunks) for moment in moments), key=lambda memory: memory.reserved_bytes
-    )
+    """Return the peak over ``moments`` of a rank that holds ``chunks``.
+
+    The moment is the one that reserves most; what it allocates may be less than the largest allocation.
+    """
+    found = [_at(moment, chunks) for moment in moments]
+    peak = max(found, key=lambda memory: memory.reserved_bytes)
+    return peak._replace(allocated_bytes=max(memory.allocated_bytes for memory in found))
 
 
 def _at(moment: MemoryMoment, chunks: Sequence[ChunkContent]) -> StageMemory:
@@ -99,9 +102,11 @@ class MemoryModel:
     def __init__(self, graph: ModelGraph, cluster: ClusterSpec, training: TrainingSpec) -> None:
         self._graph = graph
         self._training = training
-        self._usable = cluster.device.usable_bytes
+        self._context_scale = CONTEXT_SCALE.get(cluster.device.architecture, 1.0)
+        self._routed = any(op.experts for layer in graph.kinds for op in layer.operators)
         self.behaviour = memory_behaviour(training, layernorm=graph.model.norm == "layernorm")
         self._layers = (*graph.kinds, graph.embedding, graph.head)
+        self._shapes = weight_shapes(graph)
         self._elements: dict[tuple[int, int, int], tuple[LocalElements, ...]] = {}
         self._kept: dict[tuple[object, ...], tuple[Kept, ...]] = {}
         self._moments: dict[tuple[object, ...], tuple[MemoryMoment, ...]] = {}
@@ -162,34 +167,52 @@ class MemoryModel:
         )
 
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
-        states = self._states(strategy)
-        activations = self._activations(strategy)
-        standing = [*states.values(), *self._communication(strategy)]
-        early = [item for name, item in states.items() if name != "gradients"]
-        early += [*self._communication(strategy), *activations]
-        if self._gradients_stay(strategy):
-            early.append(states["gradients"])
-        return tuple(
-            self._moment(name, strategy, items)
-            for name, items in (
-                ("loss", [*early, self._logits(strategy)]),
-                ("backward", [*early, *self._working(strategy)]),
-                ("step", [*standing, self._temporaries(strategy)]),
-            )
+        standing, early, late = self._phases(strategy)
+        loss = _present([self._logits(strategy), self._sequence_copies(strategy)])
+        backward = _present([*self._working(strategy), self._gathered_layers(strategy)])
+        still = weighted("", [(self.behaviour.static_fragmentation, item) for item in standing])
+        before = add("", early)
+        after = add("", late) if late else term("", len(self._graph.kinds))
+        own, other = self._fragmentation(strategy), self.behaviour.unshared
+        context = self._context(strategy)
+
+        def moment(
+            name: str, items: list[StageTerm], loose: list[tuple[float, StageTerm]]
+        ) -> MemoryMoment:
+            fragmentation = weighted("fragmentation", [(1.0, still), *loose])
+            terms = (*standing, *items, fragmentation, context)
+            return MemoryMoment(name=name, terms=terms, beyond_allocated=BEYOND_ALLOCATED)
+
+        forward = [(own, before), (other, after)]
+        return (
+            moment("loss", [*early, *loss], [*forward, *((own, item) for item in loss)]),
+            moment(
+                "backward", [*early, *backward], [*forward, *((own, item) for item in backward)]
+            ),
+            moment("step", late, [(own, after), (other, before)]),
         )
 
-    def _gradients_stay(self, strategy: Strategy) -> bool:
-        return self.behaviour.gradient_buffers or strategy.microbatches > 1
-
-    def _moment(self, name: str, strategy: Strategy, items: list[StageTerm]) -> MemoryMoment:
-        behaviour = self.behaviour
-        shares = [
-            behaviour.static_fragmentation if item.name in _STATIC else behaviour.fragmentation
-            for item in items
+    def _phases(
+        self, strategy: Strategy
+    ) -> tuple[list[StageTerm], list[StageTerm], list[StageTerm]]:
+        """Return what always stands, what forward and backward pass add, and what the step adds."""
+        states = self._states(strategy)
+        gradients = states.pop("gradients")
+        standing = [*states.values(), self._placeholders(strategy)]
+        early = [
+            self._activations(strategy),
+            self._transfers(strategy),
+            self._gathered_ends(strategy),
         ]
-        scaled = [_scaled(item, share) for item, share in zip(items, shares, strict=True)]
-        terms = (*items, add("fragmentation", scaled), self._context(strategy))
-        return MemoryMoment(name=name, terms=terms, beyond_allocated=BEYOND_ALLOCATED)
+        late = [self._buckets(strategy), self._temporaries(strategy)]
+        stay = self.behaviour.gradient_buffers or strategy.microbatches > 1
+        (standing if stay else late).append(gradients)
+        return _present(standing), _present(early), _present(late)
+
+    def _fragmentation(self, strategy: Strategy) -> float:
+        b = self.behaviour
+        sharded = b.sharded_fragmentation if strategy.zero == 3 else 0.0
+        return b.fragmentation + sharded + (b.routed_fragmentation if self._routed else 0.0)
 
     # -- terms ---------------------------------------------------------------------------------------------
 
@@ -221,23 +244,21 @@ class MemoryModel:
         rows = padded(self._graph.model.vocab, self.behaviour.vocab_multiple * strategy.tp)
         return rows * self._graph.model.hidden / strategy.tp
 
-    def _activations(self, strategy: Strategy) -> list[StageTerm]:
+    def _activations(self, strategy: Strategy) -> StageTerm:
         """Return kept activations; a fully recomputed layer keeps its input only."""
         kinds = len(self._graph.kinds)
         share = 1.0 - strategy.offload_activations
         kept = self.kept(strategy)
         by_layer = tuple(share * _chosen(item, strategy) for item in kept[:kinds])
         inputs = tuple(share * item.input for item in kept[:kinds])
-        return [
-            term(
-                "activations",
-                kinds,
-                flight_layer=by_layer,
-                flight_recomputed=tuple(i - k for i, k in zip(inputs, by_layer, strict=True)),
-                flight_first=kept[kinds].whole,
-                flight_last=kept[kinds + 1].whole,
-            )
-        ]
+        return term(
+            "activations",
+            kinds,
+            flight_layer=by_layer,
+            flight_recomputed=tuple(i - k for i, k in zip(inputs, by_layer, strict=True)),
+            flight_first=kept[kinds].whole,
+            flight_last=kept[kinds + 1].whole,
+        )
 
     def _logits(self, strategy: Strategy) -> StageTerm:
         """Return the logits of one micro-batch and what the loss makes of them."""
@@ -246,6 +267,13 @@ class MemoryModel:
         sequence = self._training.decoder_sequence or self._training.sequence
         size = strategy.micro_batch * sequence / strategy.cp * width
         return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
+
+    def _sequence_copies(self, strategy: Strategy) -> StageTerm:
+        """Return the unsplit copies of the hidden stream around the head under sequence parallelism."""
+        split = strategy.tp > 1 and strategy.sequence_parallel
+        size = self.kept(strategy)[0].input * strategy.tp if split else 0.0
+        kinds = len(self._graph.kinds)
+        return term("sequence copies", kinds, last=self.behaviour.sequence_copies * size)
 
     def _working(self, strategy: Strategy) -> list[StageTerm]:
         """Return the recomputed activations of one layer and the gradients that flow through it."""
@@ -259,47 +287,55 @@ class MemoryModel:
             term("backward buffer", kinds, fixed=flowing),
         ]
 
-    def _communication(self, strategy: Strategy) -> list[StageTerm]:
-        """Return gathered weights, buckets and pipeline buffers."""
-        kinds = len(self._graph.kinds)
-        return [
-            term("gathered parameters", kinds, **self._gathered(strategy)),
-            term("buckets", kinds, **self._buckets(strategy)),
-            term("stage inputs", kinds, fixed=self._transfers(strategy)),
-        ]
-
-    def _gathered(self, strategy: Strategy) -> dict[str, float]:
-        """Return whole weights on the rank: a few layers, and embedding or head where they are."""
-        b = self.behaviour
+    def _gathered_ends(self, strategy: Strategy) -> StageTerm:
+        """Return the gathered weights of embedding and head, or what DeepSpeed keeps gathered in all."""
+        b, name, kinds = self.behaviour, "gathered parameters", len(self._graph.kinds)
         if strategy.zero < 3:
-            return {}
-        *kinds, first, last = (elements.total for elements in self.elements(strategy))
+            return term(name, kinds)
+        *layers, first, last = (elements.total for elements in self.elements(strategy))
         if b.live_parameters:
-            live = sum(kinds[kind] for kind in self._graph.layers) / strategy.pp + first + last
-            return {"fixed": b.gather * min(b.live_parameters, live)}
-        layers = b.gather * b.gathered_layers * max(kinds)
+            live = sum(layers[kind] for kind in self._graph.layers) / strategy.pp + first + last
+            return term(name, kinds, fixed=b.gather * min(b.live_parameters, live))
         if self._graph.tied:
             last -= self._tied(strategy)
-        return {"fixed": layers, "first": b.gather * first, "last": b.gather * last}
+        return term(name, kinds, first=b.gather * first, last=b.gather * last)
 
-    def _buckets(self, strategy: Strategy) -> dict[str, float]:
+    def _gathered_layers(self, strategy: Strategy) -> StageTerm:
+        """Return the layers that are whole on the rank while one of them runs backward."""
+        b, kinds = self.behaviour, len(self._graph.kinds)
+        widest = max(elements.total for elements in self.elements(strategy)[:kinds])
+        present = strategy.zero == 3 and not b.live_parameters
+        size = b.gather * b.gathered_layers * widest if present else 0.0
+        return term("gathered layers", kinds, fixed=size)
+
+    def _placeholders(self, strategy: Strategy) -> StageTerm:
+        """Return the cached dummy gradients: one for each distinct weight shape of the layers."""
+        elements = sum(
+            size / (strategy.etp if routed else strategy.tp) for size, routed in self._shapes
+        )
+        size = self.behaviour.placeholder * elements
+        return term("gradient placeholders", len(self._graph.kinds), fixed=size)
+
+    def _buckets(self, strategy: Strategy) -> StageTerm:
+        """Return the buffers in which gradients are reduced and weights gathered."""
         b = self.behaviour
-        whole = sum(elements.total for elements in self.elements(strategy))
-        size = b.element * b.buckets * min(b.bucket_elements, whole * len(self._graph.layers))
-        if strategy.zero == 0 or not size:
-            return {}
-        return {"fixed": size}
+        *layers, first, last = (elements.total for elements in self.elements(strategy))
+        whole = sum(layers[kind] for kind in self._graph.layers) / strategy.pp + first + last
+        size = b.element * b.buckets * min(b.bucket_elements, whole) if strategy.zero else 0.0
+        return term("buckets", len(self._graph.kinds), fixed=size)
 
-    def _transfers(self, strategy: Strategy) -> float:
+    def _transfers(self, strategy: Strategy) -> StageTerm:
         """Return the buffers of a pipeline rank: an activation received and a gradient received."""
-        if strategy.pp == 1:
-            return 0.0
-        return 2 * max(item.input for item in self.kept(strategy)[: len(self._graph.kinds)])
+        kinds = len(self._graph.kinds)
+        size = (
+            2 * max(item.input for item in self.kept(strategy)[:kinds]) if strategy.pp > 1 else 0.0
+        )
+        return term("stage inputs", kinds, fixed=size)
 
     def _temporaries(self, strategy: Strategy) -> StageTerm:
         """Return what the optimizer step allocates, over the shard it updates."""
-        size = self.behaviour.step + self.behaviour.unreduced_gradient
-        return self._by_layer("optimizer temporaries", strategy, _sharded(strategy, 1, size, 0.0))
+        size = _sharded(strategy, 1, self.behaviour.step, 0.0)
+        return self._by_layer("optimizer temporaries", strategy, size)
 
     def _context(self, strategy: Strategy) -> StageTerm:
         """Return the CUDA context and one communicator per group of more than one rank."""
@@ -307,8 +343,14 @@ class MemoryModel:
             degree > 1
             for degree in (strategy.tp, strategy.pp, strategy.cp, strategy.ep, strategy.dp)
         )
-        size = self.behaviour.context + self.behaviour.communicator * groups
-        return term("context", len(self._graph.kinds), fixed=size)
+        b = self.behaviour
+        size = b.context + b.communicator * groups + b.routed_communicator * (strategy.ep > 1)
+        return term("context", len(self._graph.kinds), fixed=size * self._context_scale)
+
+
+def _present(items: Sequence[StageTerm]) -> list[StageTerm]:
+    """Return the terms that are not zero everywhere."""
+    return [item for item in items if not item.empty]
 
 
 def _chosen(kept: Kept, strategy: Strategy) -> float:
@@ -331,21 +373,3 @@ def _sharded(
 def _expert_ranks(strategy: Strategy) -> int:
     replicas = strategy.expert_dp
     return min(replicas, strategy.zero_group) if strategy.zero_group else replicas
-
-
-def _scaled(item: StageTerm, factor: float) -> StageTerm:
-    """Return ``factor`` times a term."""
-    return StageTerm(
-        name=item.name,
-        fixed=factor * item.fixed,
-        first=factor * item.first,
-        last=factor * item.last,
-        layer=tuple(factor * value for value in item.layer),
-        recomputed=tuple(factor * value for value in item.recomputed),
-        flight_fixed=factor * item.flight_fixed,
-        flight_first=factor * item.flight_first,
-        flight_last=factor * item.flight_last,
-        flight_layer=tuple(factor * value for value in item.flight_layer),
-        flight_recomputed=tuple(factor * value for value in item.flight_recomputed),
-        recompute_once=factor * item.recompute_once,
-    )

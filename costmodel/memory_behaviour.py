@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from costmodel.errors import InputError
 from costmodel.spec import Precision, TrainingSpec
-from costmodel.units import GIB, MIB
+from costmodel.units import GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,10 @@ class MemoryBehaviour:
         frozen: Bytes of a parameter that is not trained.
         gradient_buffers: Whether gradients live in buffers of their own from start to end (Megatron, DeepSpeed);
             otherwise the backward pass makes them and the step frees them (torch).
-        unreduced_gradient: Bytes of a gradient before it enters the buffer, for all parameters at once.
         element: Bytes of an activation.
         norm_copies: Copies of its input that a norm keeps (1: fused kernel).
         activation_outputs: Copies of its output that a gated activation keeps beyond its input (0: fused).
-        dropout: Whether dropout masks are kept (1 byte each).
+        dropout: Whether LayerNorm models are trained with dropout, whose masks (1 byte) are kept.
         dispatch_copies: Copies of the routed tokens kept beyond the experts' inputs.
         logit_kept, logit_peak: Bytes per logit kept from loss to backward, and more at the moment of the loss.
         selective: What selective recomputation drops: the ``attention`` square, or all but the outputs of every
@@ -44,10 +43,18 @@ class MemoryBehaviour:
         bucket_elements: Elements of each of the ``buckets`` communication buffers (``reduce_bucket_size``).
         buckets: Number of such buffers.
         step: Temporary bytes per updated parameter during the optimizer step.
+        placeholder: Bytes per element of one dummy gradient for every distinct weight shape, which Transformer
+            Engine caches when gradients are accumulated inside the matmul (TE 2.3 on; 2.10 on for experts).
+        sequence_copies: Copies of the whole hidden stream at the loss under sequence parallelism: gathered
+            input of the head, its gradient, and the transposed copies of both collectives.
         fragmentation: Share of the dynamic allocations that the allocator reserves on top.
+        sharded_fragmentation: Added to it under ZeRO-3 and FSDP, whose gathers live on another stream.
+        routed_fragmentation: Added to it for experts, whose shapes change from step to step.
         static_fragmentation: The same share of weights, gradients and optimizer state.
+        unshared: Share of what other moments allocate that the caching allocator cannot reuse for this one.
         context: Bytes of the CUDA context and libraries.
         communicator: Bytes of each communicator (NCCL channels and buffers).
+        routed_communicator: Bytes of the all-to-all's buffers for every peer.
     """
 
     framework: str
@@ -56,7 +63,6 @@ class MemoryBehaviour:
     state: float
     frozen: float = 2.0
     gradient_buffers: bool = True
-    unreduced_gradient: float = 0.0
     element: float = 2.0
     norm_copies: float = 1.0
     activation_outputs: float = 0.0
@@ -72,10 +78,16 @@ class MemoryBehaviour:
     bucket_elements: float = 0.0
     buckets: int = 0
     step: float = 0.0
-    fragmentation: float = 0.05
+    placeholder: float = 0.0
+    sequence_copies: float = 0.0
+    fragmentation: float = 0.0
+    sharded_fragmentation: float = 0.12
+    routed_fragmentation: float = 0.35
     static_fragmentation: float = 0.01
+    unshared: float = 0.9
     context: float = 0.9 * GIB
-    communicator: float = 300.0 * MIB
+    communicator: float = 0.4 * GIB
+    routed_communicator: float = 3.0 * GIB
 
 
 MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -83,7 +95,7 @@ MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gradient_dtype": ("fp32", "bf16", "fp16"),
         "optimizer": ("adamw", "pure_bf16", "adam8bit", "precision_aware", "sgd"),
         "optimizer_step": ("fused", "foreach", "in_backward"),
-        "loss": ("fused", "plain", "chunked"),
+        "loss": ("fused", "plain", "compiled", "chunked"),
         "dropout": ("on", "off"),
         "adapter": ("none", "lora", "qlora"),
         "kernels": ("fused", "eager"),
@@ -99,6 +111,12 @@ adapter: train low-rank adapters only; the base is frozen in 16 bits or in 4 (``
 activations keep more tensors.
 """
 
+CONTEXT_SCALE: Mapping[str, float] = MappingProxyType({"volta": 0.4, "turing": 0.4})
+"""Share of ``context`` and ``communicator`` on older generations (fewer channels, smaller kernels' images).
+
+Fitted: device memory less states and activations of the 1.3B sweep on V100 against those on A100 (bigscience).
+"""
+
 _HALF = 2.0
 _WORD = 4.0
 
@@ -106,24 +124,46 @@ _WORD = 4.0
 def _megatron(training: TrainingSpec) -> MemoryBehaviour:
     """Megatron-core: fp32 gradient buffers, fused Adam, vocabulary-parallel loss in fp32."""
     return MemoryBehaviour(
-        framework=training.framework, weight=_HALF, gradient=_WORD, state=12.0, vocab_multiple=128
+        framework=training.framework,
+        weight=_HALF,
+        gradient=_WORD,
+        state=12.0,
+        dropout=True,
+        vocab_multiple=128,
+        placeholder=_HALF,
+        fragmentation=0.25,
     )
 
 
 def _megatron_lm(training: TrainingSpec) -> MemoryBehaviour:
     """Megatron-LM of 2020-2022: fp16 gradients unless training in bf16."""
     gradient = _HALF if training.precision == "fp16" else _WORD
-    return replace(_megatron(training), gradient=gradient)
+    return replace(_megatron(training), gradient=gradient, placeholder=0.0)
 
 
 def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
-    """Megatron-DeepSpeed with ZeRO-1: fp16 gradients, or bf16 with fp32 accumulation (BLOOM)."""
-    return replace(_megatron_lm(training), step=_WORD, fragmentation=0.2)
+    """Megatron-DeepSpeed with ZeRO-1: fp16 gradients, or bf16 ones beside an fp32 accumulator (BLOOM).
+
+    At the step the partition's gradients exist flat in 16 bits and in fp32 (6 bytes of the shard).
+    """
+    return replace(
+        _megatron_lm(training),
+        gradient=_HALF + _WORD if training.precision == "bf16" else _HALF,
+        dropout=False,
+        step=6.0,
+        bucket_elements=5e8,
+        buckets=3,
+        fragmentation=0.15,
+        context=2.5 * GIB,
+        communicator=0.6 * GIB,
+    )
 
 
 def _nanotron(training: TrainingSpec) -> MemoryBehaviour:
     """Nanotron with ``accumulate_grad_in_fp32``: bf16 gradients live beside the fp32 buffer."""
-    return replace(_megatron(training), unreduced_gradient=_HALF, activation_outputs=1.0)
+    return replace(
+        _megatron(training), gradient=_HALF + _WORD, placeholder=0.0, activation_outputs=1.0
+    )
 
 
 def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
@@ -141,7 +181,6 @@ def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
         bucket_elements=5e8,
         buckets=2,
         step=_WORD,
-        fragmentation=0.2,
     )
 
 
@@ -158,13 +197,20 @@ def _fsdp(training: TrainingSpec) -> MemoryBehaviour:
         logit_kept=4.0,
         logit_peak=8.4,
         step=_WORD,
-        fragmentation=0.2,
+        communicator=1.0 * GIB,
     )
 
 
 def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
     """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output."""
-    return replace(_fsdp(training), step=0.0, selective="operators", fragmentation=0.05)
+    return replace(
+        _fsdp(training),
+        step=0.0,
+        selective="operators",
+        logit_peak=10.0,
+        sequence_copies=7.0,
+        sharded_fragmentation=0.05,
+    )
 
 
 _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingProxyType(
@@ -206,9 +252,8 @@ def memory_behaviour(training: TrainingSpec, *, layernorm: bool = False) -> Memo
     for key, value in training.options.items():
         if change := _CHANGES.get((key, value)):
             behaviour = change(behaviour)
-    dropout = training.options.get(
-        "dropout", "on" if layernorm and behaviour.vocab_multiple > 1 else "off"
-    )
+    usual = "on" if behaviour.dropout and layernorm else "off"
+    dropout = training.options.get("dropout", usual)
     return replace(behaviour, dropout=dropout == "on")
 
 
@@ -261,6 +306,7 @@ _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]]
         ("optimizer_step", "in_backward"): _changed(step=0.0, gradient=0.0),
         ("loss", "fused"): _changed(logit_kept=4.0, logit_peak=4.3),
         ("loss", "plain"): _changed(logit_kept=4.0, logit_peak=8.4),
+        ("loss", "compiled"): _changed(logit_kept=4.0, logit_peak=2.0),
         ("loss", "chunked"): _changed(logit_kept=0.0, logit_peak=1.0),
         ("adapter", "qlora"): _changed(frozen=0.55),
         ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0),
