@@ -13,6 +13,7 @@ from costmodel.frameworks import Framework, element_bytes
 from costmodel.graph import Layer, Operator
 from costmodel.groups import Group, Groups
 from costmodel.lanes import highest, lowest, smooth_highest
+from costmodel.local_parameters import LocalElements, layer_elements
 from costmodel.prices import EventPrices
 from costmodel.spec import TrainingSpec
 from costmodel.split import (
@@ -21,7 +22,6 @@ from costmodel.split import (
     Work,
     attention_of,
     expert_tokens,
-    local_parameters,
     operator_work,
 )
 from costmodel.strategy import Strategy
@@ -100,6 +100,16 @@ class LayerPricer:
         for part, event in events:
             seconds[part] = seconds[part] + price(event)
         return seconds
+
+    def held(self, layer: Layer) -> LocalElements:
+        """Return the parameters of ``layer`` on one rank before sharding over data-parallel ranks."""
+        return layer_elements(
+            layer,
+            tp=self._strategy.tp,
+            ep=self._strategy.ep,
+            etp=self._strategy.etp,
+            vocab_multiple=self.framework.vocab_multiple,
+        )
 
     def collective(self, name: Collective, size: float, group: Group) -> float:
         """Return the seconds of a collective of ``size`` bytes over ``group``."""
@@ -195,7 +205,7 @@ class LayerPricer:
         if zero < 2:
             return 0.0, 0.0
         width = self.weight_bytes
-        parameters = sum(local_parameters(op, self._strategy) for op in layer.operators)
+        parameters = self.held(layer).total
         gathered = parameters * (framework.gather_bytes or width)
         reduced = parameters * (framework.reduce_bytes or width)
         shard, replicate = self.groups.shard, self.groups.replicate

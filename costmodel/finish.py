@@ -14,7 +14,6 @@ from costmodel.events import Collective, ComputeEvent
 from costmodel.graph import Layer, ModelGraph
 from costmodel.groups import Group
 from costmodel.linear import StageTerm, term
-from costmodel.split import local_parameters
 from costmodel.strategy import Strategy
 
 # Bytes that one call of a bucketed collective moves: the latency is paid once per bucket (DeepSpeed: 5e8 elements,
@@ -50,7 +49,7 @@ def finishes(
         forward: Seconds of one micro-batch's forward, behind which gathers may hide.
         backward: Seconds of one micro-batch's backward, behind which reductions may hide.
     """
-    held = _held(layers, graph, strategy)
+    held = _held(layers, graph, strategy, pricer)
     reduction, gathering = _reduction(held, strategy, pricer), _gathering(held, strategy, pricer)
     fixed = [_optimizer(held, strategy, pricer)]
     if graph.tied and strategy.pp > 1:
@@ -83,21 +82,19 @@ def _scaled(item: StageTerm, factor: float) -> StageTerm:
     )
 
 
-def _held(layers: Sequence[Layer], graph: ModelGraph, strategy: Strategy) -> _Held:
+def _held(
+    layers: Sequence[Layer], graph: ModelGraph, strategy: Strategy, pricer: LayerPricer
+) -> _Held:
     *kinds, embedding, head = layers
-    split = [
-        [(op, local_parameters(op, strategy)) for op in layer.operators if op.trainable]
-        for layer in kinds
-    ]
-    last = sum(local_parameters(op, strategy) for op in head.operators)
-    if graph.tied and strategy.pp == 1:
-        last -= sum(
-            local_parameters(op, strategy) for op in head.operators if op.name == "head.logits"
-        )
+    split = [pricer.held(layer) for layer in kinds]
+    last = pricer.held(head).dense
+    if graph.tied and strategy.pp == 1:  # the table is on the rank once
+        logits = (op for op in head.operators if op.name == "head.logits")
+        last -= pricer.held(Layer(name="tied", operators=tuple(logits))).dense
     return _Held(
-        dense=tuple(sum(size for op, size in layer if not op.experts) for layer in split),
-        expert=tuple(sum(size for op, size in layer if op.experts) for layer in split),
-        first=sum(local_parameters(op, strategy) for op in embedding.operators),
+        dense=tuple(layer.dense for layer in split),
+        expert=tuple(layer.expert for layer in split),
+        first=pricer.held(embedding).dense,
         last=last,
     )
 

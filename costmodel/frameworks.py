@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from costmodel.errors import InputError
-from costmodel.spec import DeviceSpec, TrainingSpec
+from costmodel.memory_behaviour import MEMORY_OPTIONS
+from costmodel.spec import TrainingSpec
 
 ContextExchange = Literal["ring", "all_to_all"]
 SelectiveKind = Literal["core", "operators", "alternate", "norms"]
@@ -163,15 +164,6 @@ _ALL: tuple[Framework, ...] = (
         reduce_bytes=2,
         source="Composer / llm-foundry FSDP: 2-byte gathers, a reduction in every micro-batch",
     ),
-    replace(
-        _FSDP,
-        name="composer-2023",
-        known=True,
-        elementwise="composer-2023",
-        attention="triton",
-        reduce_bytes=2,
-        source="the same on PyTorch 1.13",
-    ),
     _FSDP,
     replace(
         _FSDP,
@@ -192,10 +184,6 @@ _ALL: tuple[Framework, ...] = (
         source="foundation-model-stack/fms-fsdp: torch.compile, bf16 reduction",
     ),
     _HF,
-    replace(
-        _HF, name="hf-kernels", elementwise="hf-kernels", fused_loss=True, source="fused kernels"
-    ),
-    replace(_HF, name="hf-liger", elementwise="hf-liger", fused_loss=True, source="Liger kernels"),
     replace(
         _HF, name="accelerate", known=False, source="accelerate launches the same eager modules"
     ),
@@ -244,22 +232,21 @@ def _choice(*names: str) -> Callable[[str], str]:
     return table.__getitem__
 
 
+_LOSSES = {"fused": True, "chunked": True, "plain": False}
+_BLOCKS = ("compiled", "eager", "hf", "hf-kernels", "hf-liger", "composer-2023")
+
 # Option name -> (field it overrides, reader, what it takes).
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "tp_overlap": ("tp_overlap", _switch, "on, off"),
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
-    "fused_loss": ("fused_loss", _switch, "on, off"),
+    "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, chunked"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
     "gradient_dtype": ("gradient_bytes", _dtype_bytes, "fp32, bf16, fp16"),
     "reduce_dtype": ("reduce_bytes", _dtype_bytes, "fp32, bf16, fp16"),
     "gather_dtype": ("gather_bytes", _dtype_bytes, "fp32, bf16, fp16"),
-    "kernels": (
-        "elementwise",
-        _choice("compiled", "eager", "hf", "hf-kernels", "hf-liger"),
-        "compiled, eager, hf, hf-kernels, hf-liger",
-    ),
+    "block": ("elementwise", _choice(*_BLOCKS), ", ".join(_BLOCKS)),
     "attention_kernel": ("attention", _choice("te", "fa2", "triton"), "te, fa2, triton"),
     "selective": (
         "selective",
@@ -269,8 +256,6 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "context_exchange": ("context_exchange", _choice("ring", "all_to_all"), "ring, all_to_all"),
     "vocab_multiple": ("vocab_multiple", int, "a whole number"),
 }
-# Options that other parts of the model read; they change no switch here.
-_FOREIGN_OPTIONS = frozenset({"optimizer", "fp8", "partition", "memory"})
 
 
 def framework(name: str) -> Framework:
@@ -298,10 +283,10 @@ def behaviour(training: TrainingSpec) -> Framework:
     changes: dict[str, object] = {}
     for option, text in training.options.items():
         key = f"training.options.{option}"
-        if option in _FOREIGN_OPTIONS:
-            continue
         if option not in _OPTIONS:
-            raise InputError("must name a known option", key=key, nearest=sorted(_OPTIONS))
+            if option not in MEMORY_OPTIONS:
+                raise InputError("must name a known option", key=key, nearest=sorted(_OPTIONS))
+            continue
         field, read, accepted = _OPTIONS[option]
         try:
             changes[field] = read(str(text))
@@ -321,8 +306,3 @@ def padded_vocab(framework: Framework, vocab: int, tp: int) -> int:
 def element_bytes(training: TrainingSpec) -> int:
     """Return the bytes of an activation or weight element in the matmuls' input type."""
     return 4 if training.precision in ("fp32", "tf32") else 2
-
-
-def has_kernel(device: DeviceSpec, dtype: str) -> bool:
-    """Return whether the device has a peak for ``dtype``."""
-    return dtype in device.peak_flops

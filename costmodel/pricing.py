@@ -18,10 +18,11 @@ from costmodel.graph import Layer, ModelGraph
 from costmodel.groups import Groups, boundary_levels, groups
 from costmodel.lanes import has_lanes, highest
 from costmodel.linear import StageTerm, add, term
+from costmodel.memory import MEMORY_FIELDS, MemoryModel
 from costmodel.prices import EventPrices, PriceTable
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.split import Local, local_sizes
-from costmodel.strategy import FIELD_NAMES, Strategy
+from costmodel.strategy import Strategy
 
 _T = TypeVar("_T")
 _GEOMETRY = ("tp", "cp", "dp", "pp", "ep", "etp", "zero_group", "placement_order")
@@ -43,7 +44,7 @@ class Pricer:
     block_fields = (*_GEOMETRY, "micro_batch", "zero", "sequence_parallel", "recompute", "vpp")
     transfer_fields = (*_GEOMETRY, "micro_batch", "sequence_parallel", "vpp")
     finish_fields = block_fields
-    memory_fields = FIELD_NAMES
+    memory_fields = MEMORY_FIELDS
 
     def __init__(
         self,
@@ -263,11 +264,11 @@ class Pricer:
         )
 
     def _memory(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
-        from costmodel.memory import (
-            memory_moments,
-        )  # imported where needed: half of all callers only want time
+        return self._once("memory model", (), strategy, self._memory_model).moments(strategy)
 
-        return memory_moments(self.graph, self.cluster, self.training, strategy)
+    def _memory_model(self, strategy: Strategy) -> MemoryModel:
+        del strategy
+        return MemoryModel(self.graph, self.cluster, self.training)
 
 
 def _any(value: float) -> bool:

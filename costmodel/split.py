@@ -126,19 +126,6 @@ def local_width(operator: Operator, tp: int) -> tuple[int, int]:
     return outputs, inputs
 
 
-def local_parameters(operator: Operator, strategy: Strategy) -> float:
-    """Return the parameters of ``operator`` that one rank holds (fractions are kept)."""
-    if operator.experts:
-        return operator.parameters / (strategy.ep * strategy.etp)
-    if operator.split == "none" or operator.kind in ("norm", "router"):
-        return float(operator.parameters)
-    if operator.kind == "matmul" and operator.attention is not None:
-        width, inputs = local_width(operator, strategy.tp)
-        return float(width * inputs) + operator.biases / strategy.tp
-    whole = operator.biases if operator.split == "row" else 0
-    return (operator.parameters - whole) / strategy.tp + whole
-
-
 def _matmul(
     work: Work, operator: Operator, local: Local, m: int, n: int, k: int, groups: int = 0
 ) -> None:
