@@ -91,7 +91,7 @@ class StageTerm:
 
 def term(name: str, kinds: int, **values: float | tuple[float, ...]) -> StageTerm:
     """Build a term over ``kinds`` layer kinds; what is not given is zero."""
-    filled: dict[str, Any] = {key: (0.0,) * kinds for key in _VECTORS}
+    filled: dict[str, Any] = dict.fromkeys(_VECTORS, (0.0,) * kinds)
     return StageTerm(name=name, **(filled | values))
 
 
