@@ -4,13 +4,13 @@ Every file of the project (scenarios, pools, catalog entries) is declared as a p
 ``FileModel``; ``validate`` turns the first fault into an InputError with file, key path, value, rule and nearest.
 """
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from costmodel.errors import InputError
+from costmodel.fields import nearest_names
 
 
 class FileModel(BaseModel):
@@ -60,12 +60,6 @@ def validate(schema: type[_Model], data: object, file: str | None, prefix: str =
         return schema.model_validate(dict(data))
     except ValidationError as error:
         raise _input_error(error, schema, file, prefix) from error
-
-
-def nearest_names(name: str, names: Sequence[str], count: int = 3) -> tuple[str, ...] | None:
-    """Return the names most like ``name``, or all of them where there are few, or None."""
-    close = difflib.get_close_matches(name.lower(), names, n=count, cutoff=0.5)
-    return tuple(close) or (tuple(names) if len(names) <= 2 * count else None)
 
 
 def _input_error(
