@@ -1,0 +1,47 @@
+# Everything a newcomer needs; `make help` lists the targets with their explanations.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+SCENARIO ?= scenarios/examples/llama-3.1-70b-64xh100.yaml
+TORCH := torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help plan test test-external check format lint types bench validate clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+$(VENV)/.plan: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,report]'
+	@touch $@ $(VENV)/.plan
+
+plan: $(VENV)/.plan  ## set up (first time) and print the ranked plans of SCENARIO
+	@$(BIN)/shardplan plan $(SCENARIO)
+
+test: $(VENV)/.dev  ## set up what tests need (first time) and run them
+	@$(BIN)/python -m pytest -q -n 2
+
+check: $(VENV)/.dev format-check lint types test  ## format, lint, types and tests: before every commit
+
+format: $(VENV)/.dev  ## write the formatting
+	@$(BIN)/ruff format .
+
+format-check: $(VENV)/.dev  ## fail if the formatting is off
+	@$(BIN)/ruff format --check .
+
+lint: $(VENV)/.dev  ## ruff's rules
+	@$(BIN)/ruff check .
+
+types: $(VENV)/.dev  ## mypy, strict, over source and tests
+	@$(BIN)/mypy
+
+clean:  ## remove the virtual environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
