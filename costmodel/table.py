@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import exp, log
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from costmodel.errors import InputError
 from costmodel.events import CommEvent, Event, parse_event
@@ -34,8 +34,7 @@ VERSION = 1
 Provenance = Literal["measured", "interpolated", "analytic"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(NamedTuple):
     """Seconds of one event and where they come from."""
 
     seconds: float
