@@ -9,7 +9,7 @@ import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from costmodel.errors import InputError
@@ -101,12 +101,18 @@ def matmul_flops(sizes: Matmul) -> float:
 def read_operators(path: Path, profile: str | None = None) -> tuple[OperatorRow, ...]:
     """Return the usable rows of an operator table, of one profile or of all.
 
+    The forward of the first operator of a process (``warmup_outlier``) holds the set-up of libraries: half of
+    the next larger micro-batch's takes its place.
+
     Raises:
         InputError: If the file cannot be read or lacks a column.
     """
-    rows = (row for row in _lines(path) if profile in (None, row["profile"]))
+    all_lines = _lines(path)
     try:
-        return tuple(_row(row) for row in rows if not row["flag"])
+        lines = [row for row in all_lines if profile in (None, row["profile"])]
+        usable = [row for row in lines if row["flag"] != "failed"]
+        rows = {(row["profile"], _key(row)): row for row in usable}
+        return tuple(_row(row, rows) for row in usable)
     except (KeyError, ValueError) as error:
         raise InputError("is no operator table", file=str(path), value=str(error)) from error
 
@@ -119,20 +125,30 @@ def _lines(path: Path) -> list[dict[str, str]]:
         raise InputError(f"cannot be read ({error.strerror})", file=str(path)) from error
 
 
-def _row(row: Mapping[str, str]) -> OperatorRow:
+def _key(row: Mapping[str, str]) -> OperatorKey:
+    return OperatorKey(
+        model=row["model"],
+        op=row["op"],
+        tp=int(row["tp"]),
+        micro_batch=int(row["micro_batch"]),
+        algo=int(row["algo"]),
+    )
+
+
+def _row(
+    row: Mapping[str, str], rows: Mapping[tuple[str, OperatorKey], Mapping[str, str]]
+) -> OperatorRow:
+    key, forward_us = _key(row), float(row["forward_us"])
+    if row["flag"] == "warmup_outlier":
+        double = rows[row["profile"], replace(key, micro_batch=2 * key.micro_batch)]
+        forward_us = float(double["forward_us"]) / 2
     return OperatorRow(
         profile=row["profile"],
-        key=OperatorKey(
-            model=row["model"],
-            op=row["op"],
-            tp=int(row["tp"]),
-            micro_batch=int(row["micro_batch"]),
-            algo=int(row["algo"]),
-        ),
+        key=key,
         seq=int(row["seq"]),
         hidden=int(row["hidden"]),
         heads=int(row["heads"]),
-        forward_s=float(row["forward_us"]) * 1e-6,
+        forward_s=forward_us * 1e-6,
         backward_s=float(row["backward_us"]) * 1e-6,
         weight_gradient_inside=row["bwd_has_weight_grad"] != "no",
         input_bytes=float(row["input_mb"]) * MIB,
@@ -168,8 +184,9 @@ def collective_table(path: Path, names: Iterable[str], device: str) -> Table:
         InputError: If the file cannot be read or lacks a column.
     """
     by_source: dict[str, dict[Event, list[float]]] = {name: defaultdict(list) for name in names}
+    lines = _lines(path)
     try:
-        for row in _lines(path):
+        for row in lines:
             if row["source"] in by_source and row["bytes"] and row["collective"] in _COLLECTIVES:
                 by_source[row["source"]][_comm_event(row)].append(float(row["seconds"]))
     except (KeyError, ValueError) as error:

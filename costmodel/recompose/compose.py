@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 from costmodel import catalog
 from costmodel.errors import InputError
@@ -58,6 +59,23 @@ class Composition:
     iteration_s: float
 
 
+def plan_prices(plan: MeasuredPlan, folder: Path = PROFILES) -> OperatorPrices:
+    """Return the prices for a plan: of the profile it names, or else the first of its GPU type.
+
+    Raises:
+        InputError: If the folder knows neither.
+    """
+    known = _profiles(folder)
+    gpu = plan.gpu_type.lower()
+    same = (name for name, entry in known.items() if gpu.startswith(str(entry["device"])))
+    name = plan.profile if plan.profile in known else next(same, None)
+    if name is None:
+        raise InputError(
+            "has no profile", file=str(folder), key="gpu_type", value=gpu, nearest=sorted(known)
+        )
+    return profile_prices(name, folder)
+
+
 @cache
 def profile_prices(profile: str, folder: Path = PROFILES) -> OperatorPrices:
     """Return the prices of a profile of the folder.
@@ -65,8 +83,8 @@ def profile_prices(profile: str, folder: Path = PROFILES) -> OperatorPrices:
     Raises:
         InputError: If the folder does not know the profile.
     """
-    known = read_yaml(folder / "profiles.yaml")
-    if not isinstance(known, dict) or profile not in known:
+    known = _profiles(folder)
+    if profile not in known:
         raise InputError("is no profile", file=str(folder), key="profile", value=profile)
     entry = known[profile]
     device = catalog.device(str(entry["device"]))
@@ -78,6 +96,10 @@ def profile_prices(profile: str, folder: Path = PROFILES) -> OperatorPrices:
         collectives=collective_table(folder / "collectives.csv", entry["collectives"], device.name),
         bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
     )
+
+
+def _profiles(folder: Path) -> dict[str, dict[str, Any]]:
+    return cast("dict[str, dict[str, Any]]", read_yaml(folder / "profiles.yaml"))
 
 
 def stage_prices(plan: MeasuredPlan, prices: OperatorPrices) -> tuple[StagePrice, ...]:
