@@ -14,6 +14,7 @@ from costmodel.errors import ShardplanError
 
 COMMANDS: dict[str, str] = {
     "simulate": "Predict one given strategy: time, memory, legality, timeline.",
+    "catalog": "List the models, devices, networks and clusters that ship.",
 }
 """Command names with their one-line help; the module has the same name."""
 
