@@ -32,6 +32,7 @@ class MemoryBehaviour:
             otherwise the backward pass makes them and the step frees them (torch).
         element: Bytes of an activation.
         norm_copies: Copies of its input that a norm keeps (1: fused kernel).
+        gathered_inputs: Whether matmuls keep their inputs gathered under sequence parallelism.
         activation_outputs: Copies of its output that a gated activation keeps beyond its input (0: fused).
         dropout: Whether LayerNorm models are trained with dropout, whose masks (1 byte) are kept.
         dispatch_copies: Copies of the routed tokens kept beyond the experts' inputs.
@@ -70,6 +71,7 @@ class MemoryBehaviour:
     gradient_buffers: bool = True
     element: float = 2.0
     norm_copies: float = 1.0
+    gathered_inputs: bool = False
     activation_outputs: float = 0.0
     dropout: bool = False
     dispatch_copies: float = 0.0
@@ -146,14 +148,24 @@ def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
 
 
 def _nanotron(training: TrainingSpec) -> MemoryBehaviour:
-    """Nanotron with ``accumulate_grad_in_fp32``: bf16 gradients live beside the fp32 buffer."""
+    """Nanotron with ``accumulate_grad_in_fp32``: bf16 gradients live beside the fp32 buffer.
+
+    Outputs of its collectives are kept for the backward pass and its gate is not fused (nanotron PR 203).
+    """
     return replace(
-        _megatron(training), gradient=_HALF + _WORD, placeholder=0.0, activation_outputs=1.0
+        _megatron(training),
+        gradient=_HALF + _WORD,
+        placeholder=0.0,
+        gathered_inputs=True,
+        activation_outputs=1.0,
     )
 
 
 def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
-    """DeepSpeed: 2 + 2 + 12 bytes, buckets of 5e8 elements, at most 1e9 gathered ones (its defaults)."""
+    """DeepSpeed: 2 + 2 + 12 bytes, buckets of 5e8 elements, at most 1e9 gathered ones (its defaults).
+
+    Two buckets reduce in turns and one gathers; at the step the shard's gradients exist flat and in fp32.
+    """
     return MemoryBehaviour(
         framework=training.framework,
         weight=_HALF,
@@ -165,8 +177,8 @@ def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
         logit_peak=8.4,
         live_parameters=1e9,
         bucket_elements=5e8,
-        buckets=2,
-        step=_WORD,
+        buckets=3,
+        step=6.0,
     )
 
 
@@ -288,6 +300,8 @@ def _changed(**values: float) -> Callable[[MemoryBehaviour], MemoryBehaviour]:
 
 _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]] = MappingProxyType(
     {
+        ("weights", "fp32"): _changed(weight=_WORD, gradient=_WORD),
+        ("weights", "bf16"): _changed(weight=_HALF, gradient=_HALF),
         ("gradient_dtype", "fp32"): _changed(gradient=_WORD),
         ("gradient_dtype", "bf16"): _changed(gradient=_HALF),
         ("gradient_dtype", "fp16"): _changed(gradient=_HALF),
@@ -311,7 +325,7 @@ _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]]
         ("selective", "operators"): _named(selective="operators"),
         ("selective", "alternate"): _named(selective="alternate"),
         ("selective", "norms"): _named(selective="norms"),
-        ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0),
+        ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0, gathered_inputs=0),
         ("kernels", "eager"): _changed(norm_copies=3.0, activation_outputs=1.0),
     }
 )
