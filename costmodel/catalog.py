@@ -37,10 +37,17 @@ def model(name: str) -> ModelSpec:
         InputError: If there is none of that name; the nearest names are given.
     """
     entry = _entry("models", name)
-    spec = model_from_config(
-        entry.child("config").values, name=name, file=entry.file, path=entry.path
-    )
+    spec = model_from_config(model_config(name), name=name, file=entry.file, path=entry.path)
     return replace(spec, source=entry.text("source"))
+
+
+def model_config(name: str) -> dict[str, object]:
+    """Return the Hugging Face fields of a model of the catalog.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    return dict(_entry("models", name).child("config").values)
 
 
 def expected_parameters(name: str) -> int:

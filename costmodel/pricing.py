@@ -63,6 +63,11 @@ class Pricer:
         self.prices = EventPrices(cluster, self.framework, self.constants, tables)
         self._memo: dict[Hashable, Any] = {}
 
+    @property
+    def layer_kinds(self) -> tuple[int, ...]:
+        """Kind index of each layer, in order."""
+        return self.graph.layers
+
     def cost(self, strategy: Strategy) -> StrategyCost:
         """Return all prices of ``strategy``."""
         forward, backward, weight = self.block(strategy)

@@ -8,10 +8,8 @@ import pytest
 
 from costmodel import catalog
 from costmodel.errors import InputError
-from costmodel.fields import as_fields
 from costmodel.graph import build_graph
 from costmodel.huggingface import known_types, model_from_config, read_model
-from costmodel.load import read_yaml
 from costmodel.spec import ModelSpec
 
 Config = dict[str, Any]
@@ -26,11 +24,7 @@ def parameters(config: Config) -> int:
 
 
 def catalog_config(name: str) -> Config:
-    for path in sorted((catalog.ROOT / "models").glob("*.yaml")):
-        fields = as_fields(read_yaml(path), str(path))
-        if name in fields.values:
-            return dict(fields.child(name).child("config").values)
-    raise KeyError(name)
+    return catalog.model_config(name)
 
 
 def without(config: Config, *names: str) -> Config:

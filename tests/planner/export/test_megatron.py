@@ -4,7 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from export_cases import (
+
+from costmodel.errors import InputError
+from costmodel.spec import LayerSpec, ModelSpec, TrainingSpec
+from costmodel.strategy import Strategy
+from planner.export import export
+from planner.export.megatron import TARGET
+from planner.export.target import Launch
+from planner.megatron_reader import MegatronRun, read_megatron
+from tests.planner.export.export_cases import (
     BLOCK,
     cluster,
     deepseek,
@@ -17,14 +25,6 @@ from export_cases import (
     plan,
     qwen2,
 )
-
-from costmodel.errors import InputError
-from costmodel.spec import LayerSpec, ModelSpec, TrainingSpec
-from costmodel.strategy import Strategy
-from planner.export import export
-from planner.export.megatron import TARGET
-from planner.export.target import Launch
-from planner.megatron_reader import MegatronRun, read_megatron
 
 DENSE = Strategy(dp=4, tp=4, pp=4, micro_batch=2, microbatches=16, zero=1, sequence_parallel=True)
 CASES = {
