@@ -280,6 +280,7 @@ def _model_key(row: Row) -> tuple[object, ...]:
         _integer(row, "seq"),
         _latent(notes),
         _shared(notes),
+        _expert_width(notes),
         _dense_layers(notes),
         _window(notes),
         "bert" in row.get("model", "").lower(),
@@ -351,6 +352,7 @@ def _model(
     sequence: int,
     latent: tuple[int, ...],
     shared: int,
+    expert_width: int,
     dense: tuple[int, int],
     window: int,
     bidirectional: bool,
@@ -376,7 +378,9 @@ def _model(
     kinds, order = (block,), (0,) * layers
     if experts > 1:
         first, dense_ffn = dense
-        routed = MlpSpec(ffn=ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared)
+        routed = MlpSpec(
+            ffn=expert_width or ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared
+        )
         moe = LayerSpec(name="moe", attention=attention, mlp=routed)
         lead = LayerSpec(
             name="dense", attention=attention, mlp=MlpSpec(ffn=dense_ffn or ffn, gated=gated)
