@@ -76,10 +76,11 @@ def matrices(block: Any) -> Iterator[tuple[str, Any]]:
 
 def matmul_flops(block: Any, share: float) -> float:
     """Return forward FLOPs of one token in the block's matmuls; experts are visited in ``share``."""
-    return sum(
+    terms = (
         2.0 * parameter.numel() * (share if ".experts." in name else 1.0)
         for name, parameter in matrices(block)
     )
+    return float(sum(terms))
 
 
 def our_flops(layer: Layer) -> float:
