@@ -112,7 +112,9 @@ def _run(work: Work, index: int, point: int, start: int) -> list[Block]:
     blocks = []
     for piece, modes in enumerate(work.pieces):
         mode = _at(modes, point)
-        blocks.append(Block(work=index, piece=piece, mode=mode, start=start, end=start + mode.ticks))
+        blocks.append(
+            Block(work=index, piece=piece, mode=mode, start=start, end=start + mode.ticks)
+        )
         start += mode.ticks
     return blocks
 

@@ -1,5 +1,6 @@
 """What a schedule must satisfy, without solver: every schedule passes here before it is shown."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,11 @@ def violations(instance: Instance, blocks: Sequence[Block]) -> tuple[str, ...]:
         *_missing(instance, blocks),
         *(text for block in blocks for text in _outside(instance, block)),
         *_overfull(instance, blocks),
-        *(text for index, work in enumerate(instance.works) for text in _order(work, index, blocks)),
+        *(
+            text
+            for index, work in enumerate(instance.works)
+            for text in _order(work, index, blocks)
+        ),
     )
 
 
@@ -49,7 +54,7 @@ def _overfull(instance: Instance, blocks: Sequence[Block]) -> Iterator[str]:
 
 def _order(work: Work, index: int, blocks: Sequence[Block]) -> Iterator[str]:
     own = sorted((b for b in blocks if b.work == index), key=lambda block: block.piece)
-    for before, after in zip(own, own[1:], strict=False):
+    for before, after in itertools.pairwise(own):
         if after.start < before.end:
             yield f"{work.name}: piece {after.piece} starts before piece {before.piece} ends"
         continues = after.start == before.end and after.mode.point == before.mode.point

@@ -1,5 +1,6 @@
 """The shared-pool problem in integers: ticks, nodes and cents, rounded here and nowhere else."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,7 +152,7 @@ def _window(group: GpuGroup, tick_h: float, horizon: int) -> tuple[int, int]:
 
 def _work(job: Job, groups: Sequence[GpuGroup], tick_h: float) -> Work:
     bounds = (0.0, *job.checkpoints, 1.0)
-    shares = [after - before for before, after in zip(bounds, bounds[1:], strict=False)]
+    shares = [after - before for before, after in itertools.pairwise(bounds)]
     pieces = tuple(_modes(job, groups, share, tick_h) for share in shares)
     if not pieces[0]:
         raise InputError("must fit on some group of the pool", key=f"models.{job.name}")
@@ -165,9 +166,7 @@ def _work(job: Job, groups: Sequence[GpuGroup], tick_h: float) -> Work:
     )
 
 
-def _modes(
-    job: Job, groups: Sequence[GpuGroup], share: float, tick_h: float
-) -> tuple[Mode, ...]:
+def _modes(job: Job, groups: Sequence[GpuGroup], share: float, tick_h: float) -> tuple[Mode, ...]:
     index = {group.name: place for place, group in enumerate(groups)}
     modes = [
         _mode(place, point, index[point.group], groups[index[point.group]], share, tick_h)

@@ -72,11 +72,13 @@ class Comparison:
     Attributes:
         value: Its objective; None if the rule of thumb finds no schedule at all.
         gain: Share of that value which the planned schedule saves.
+        missed: How many models end after their deadline.
     """
 
     name: str
     value: float | None
     gain: float | None
+    missed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,8 +258,12 @@ def _compare(
     instance: Instance, name: str, blocks: Sequence[Block] | None, value: int
 ) -> Comparison:
     if blocks is None:
-        return Comparison(name=name, value=None, gain=None)
+        return Comparison(name=name, value=None, gain=None, missed=0)
+    ends = completion(blocks, len(instance.works))
     own = value_of(instance, blocks)
     return Comparison(
-        name=name, value=own * _scale(instance), gain=(own - value) / own if own else 0.0
+        name=name,
+        value=own * _scale(instance),
+        gain=(own - value) / own if own else 0.0,
+        missed=sum(is_late(work, end) for work, end in zip(instance.works, ends, strict=True)),
     )

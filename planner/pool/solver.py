@@ -1,5 +1,6 @@
 """The shared schedule as a CP-SAT model: optional intervals per mode, cumulative nodes, energy rows."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,13 @@ from planner.pool.instance import Block, Instance, Mode, value_of
 from planner.pool.model import Objective
 from planner.pool.solver_bound import makespan_bound
 
-# Jobs up to which ordering equal jobs helps; beyond, it slows the search (fitted: benchmarks/pool.py --equal).
+# Jobs up to which ordering equal jobs helps; beyond, it slows the search (ten jobs
+# of four types close in 0.04 s instead of over 12 s).
 _ORDERED_JOBS = 20
+# Jobs beyond which CP-SAT's strategies take turns in one deterministic order: 100 jobs came to 1.2 % instead of
+# 2.0 % in 20 s, while 30 jobs stayed at 2.2 % instead of 1.6 % (benchmarks/pool.py).
+_TURNS_FROM_JOBS = 60
+_STRATEGIES = 8
 # Deterministic seconds per second of the limit: the deterministic limit ends the search first, so that the
 # same pool gives the same answer on any machine that is not far slower than the one this was set on.
 _DETERMINISTIC_SHARE = 0.2
@@ -94,6 +100,9 @@ def solve(
     if known:
         _hint(model, instance, variables, known)
     solver = _solver(gap, time_limit_s, workers)
+    if workers == 1 and len(instance.works) >= _TURNS_FROM_JOBS:
+        solver.parameters.interleave_search = True
+        solver.parameters.num_workers = _STRATEGIES
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         return Answer(blocks=tuple(known) if known else None, bound=bound, infeasible=not known)
@@ -192,7 +201,7 @@ def _one_option(model: cp_model.CpModel, _: Instance, variables: Variables) -> N
 
 
 def _hours_of_groups(model: cp_model.CpModel, instance: Instance, variables: Variables) -> None:
-    """first tick of the group <= start, end <= last tick of the group."""
+    """First tick of the group <= start, end <= last tick of the group."""
     for group, (first, end) in enumerate(instance.windows):
         for piece, option in variables.options(group):
             if end - first < option.ticks:
@@ -218,14 +227,14 @@ def _nodes_of_groups(model: cp_model.CpModel, instance: Instance, variables: Var
 def _piece_order(model: cp_model.CpModel, _: Instance, variables: Variables) -> None:
     """A piece starts when its predecessor has ended, or later."""
     for job in variables.pieces:
-        for before, after in zip(job, job[1:], strict=False):
+        for before, after in itertools.pairwise(job):
             model.add(after.start >= before.end)
 
 
 def _continuation(model: cp_model.CpModel, _: Instance, variables: Variables) -> None:
     """Without restart a piece starts at its predecessor's end, in the same point of the front."""
     for job in variables.pieces:
-        for before, after in zip(job, job[1:], strict=False):
+        for before, after in itertools.pairwise(job):
             for option in after.options:
                 if option.restarted:
                     continue
@@ -269,9 +278,7 @@ def _any_used(
     return used
 
 
-def _energy_by_deadline(
-    model: cp_model.CpModel, instance: Instance, variables: Variables
-) -> None:
+def _energy_by_deadline(model: cp_model.CpModel, instance: Instance, variables: Variables) -> None:
     """For each deadline D: the least energy of jobs due by D and not late fits into all nodes until D."""
     if instance.objective not in (Objective.DEADLINES, Objective.COST):
         return
