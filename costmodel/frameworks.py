@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from costmodel.errors import InputError
-from costmodel.memory_behaviour import MEMORY_OPTIONS
+from costmodel.memory_options import MEMORY_OPTIONS
 from costmodel.spec import TrainingSpec
 
 ContextExchange = Literal["ring", "all_to_all"]
@@ -232,7 +232,7 @@ def _choice(*names: str) -> Callable[[str], str]:
     return table.__getitem__
 
 
-_LOSSES = {"fused": True, "chunked": True, "plain": False}
+_LOSSES = {"fused": True, "compiled": True, "chunked": True, "plain": False}
 _BLOCKS = ("compiled", "eager", "hf", "hf-kernels", "hf-liger", "composer-2023")
 
 # Option name -> (field it overrides, reader, what it takes).
@@ -240,7 +240,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "tp_overlap": ("tp_overlap", _switch, "on, off"),
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
-    "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, chunked"),
+    "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
     "gradient_dtype": ("gradient_bytes", _dtype_bytes, "fp32, bf16, fp16"),

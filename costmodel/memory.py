@@ -18,8 +18,9 @@ from costmodel.activations import Kept, LocalShape, layer_kept
 from costmodel.cost import MemoryMoment
 from costmodel.graph import Layer, ModelGraph
 from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
-from costmodel.local_parameters import LocalElements, layer_elements, padded, weight_shapes
+from costmodel.local_parameters import LocalElements, adapted, layer_elements, padded, weight_shapes
 from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
+from costmodel.memory_options import option
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -123,17 +124,19 @@ class MemoryModel:
         """Return the elements on a rank: of each kind of layer, then of embedding and head."""
         key = (strategy.tp, strategy.ep, strategy.etp)
         if key not in self._elements:
-            self._elements[key] = tuple(
-                layer_elements(
-                    layer,
-                    tp=strategy.tp,
-                    ep=strategy.ep,
-                    etp=strategy.etp,
-                    vocab_multiple=self.behaviour.vocab_multiple,
-                )
-                for layer in self._layers
-            )
+            self._elements[key] = tuple(self._local(layer, strategy) for layer in self._layers)
         return self._elements[key]
+
+    def _local(self, layer: Layer, strategy: Strategy) -> LocalElements:
+        b, ends = self.behaviour, (self._graph.embedding, self._graph.head)
+        tp, ep = strategy.tp, strategy.ep
+        whole = layer_elements(
+            layer, tp=tp, ep=ep, etp=strategy.etp, vocab_multiple=b.vocab_multiple
+        )
+        if not b.adapter_rank:
+            return whole
+        quantised = self._training.options.get("adapter") == "qlora" and layer not in ends
+        return adapted(layer, whole, b.adapter_rank, tp=tp, ep=ep, quantised=quantised)
 
     def kept(self, strategy: Strategy) -> tuple[Kept, ...]:
         """Return what each kind of layer, the embedding and the head keep of one micro-batch."""
@@ -219,15 +222,16 @@ class MemoryModel:
     def _states(self, strategy: Strategy) -> dict[str, StageTerm]:
         """Return weights, gradients and optimizer state, each sharded from its ZeRO stage on."""
         b = self.behaviour
-        on_device = 1.0 - strategy.offload_optimizer
+        at_hand = 1.0 - strategy.offload_optimizer
+        weights = 0.0 if option(self._training, "offload_parameters") == "on" else 1.0
         rows = (
-            ("parameters", b.weight, b.frozen, 3),
-            ("gradients", b.gradient, 0.0, 2),
-            ("optimizer", b.state * on_device, 0.0, 1),
+            ("parameters", (b.weight * weights, b.frozen * weights, b.quantised * weights), 3),
+            ("gradients", (b.gradient, 0.0, 0.0), 2),
+            ("optimizer", (b.state * at_hand, 0.0, 0.0), 1),
         )
         return {
-            name: self._by_layer(name, strategy, _sharded(strategy, stage, trained, frozen))
-            for name, trained, frozen, stage in rows
+            name: self._by_layer(name, strategy, _sharded(strategy, stage, *sizes))
+            for name, sizes, stage in rows
         }
 
     def _by_layer(
@@ -237,7 +241,9 @@ class MemoryModel:
         *kinds, first, last = (size(elements) for elements in self.elements(strategy))
         both = 0.0
         if self._graph.tied and strategy.pp == 1:
-            both = -size(LocalElements(dense=self._tied(strategy)))
+            tied = self._tied(strategy)
+            frozen = self.behaviour.adapter_rank > 0
+            both = -size(LocalElements(frozen=tied) if frozen else LocalElements(dense=tied))
         return term(name, len(kinds), layer=tuple(kinds), first=first, last=last, fixed=both)
 
     def _tied(self, strategy: Strategy) -> float:
@@ -249,8 +255,10 @@ class MemoryModel:
         kinds = len(self._graph.kinds)
         share = 1.0 - strategy.offload_activations
         kept = self.kept(strategy)
+        inputs = tuple(share * item.input / self.behaviour.group for item in kept[:kinds])
         by_layer = tuple(share * _chosen(item, strategy) for item in kept[:kinds])
-        inputs = tuple(share * item.input for item in kept[:kinds])
+        if strategy.recompute == "full":
+            by_layer = inputs
         return term(
             "activations",
             kinds,
@@ -279,7 +287,7 @@ class MemoryModel:
         """Return the recomputed activations of one layer and the gradients that flow through it."""
         kinds = len(self._graph.kinds)
         kept = self.kept(strategy)[:kinds]
-        buffer = max(item.selective for item in kept)
+        buffer = self.behaviour.group * max(_chosen(item, strategy) for item in kept)
         where = "fixed" if strategy.recompute == "full" else "recompute_once"
         flowing = max(item.widest for item in kept)
         return [
@@ -334,7 +342,7 @@ class MemoryModel:
 
     def _temporaries(self, strategy: Strategy) -> StageTerm:
         """Return what the optimizer step allocates, over the shard it updates."""
-        size = _sharded(strategy, 1, self.behaviour.step, 0.0)
+        size = _sharded(strategy, 1, self.behaviour.step)
         return self._by_layer("optimizer temporaries", strategy, size)
 
     def _context(self, strategy: Strategy) -> StageTerm:
@@ -354,20 +362,19 @@ def _present(items: Sequence[StageTerm]) -> list[StageTerm]:
 
 
 def _chosen(kept: Kept, strategy: Strategy) -> float:
-    if strategy.recompute == "full":
-        return kept.input
+    """Return what a layer keeps while it is not, or no longer, reduced to its input."""
     return kept.selective if strategy.recompute == "selective" else kept.whole
 
 
 def _sharded(
-    strategy: Strategy, stage: int, trained: float, frozen: float
+    strategy: Strategy, stage: int, trained: float, frozen: float = 0.0, quantised: float = 0.0
 ) -> Callable[[LocalElements], float]:
     """Return the bytes of a layer's elements; divided over the ranks if the ZeRO stage reaches ``stage``."""
     reached = strategy.zero >= stage
-    dense = trained / (strategy.sharding_ranks if reached else 1)
-    expert = trained / (_expert_ranks(strategy) if reached else 1)
-    still = frozen / (strategy.sharding_ranks if reached else 1)
-    return lambda e: dense * e.dense + expert * e.expert + still * e.frozen
+    ranks = strategy.sharding_ranks if reached else 1
+    dense, expert = trained / ranks, trained / (_expert_ranks(strategy) if reached else 1)
+    still, small = frozen / ranks, quantised / ranks
+    return lambda e: dense * e.dense + expert * e.expert + still * e.frozen + small * e.quantised
 
 
 def _expert_ranks(strategy: Strategy) -> int:

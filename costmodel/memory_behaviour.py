@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from costmodel.errors import InputError
+from costmodel.memory_options import check_options, option, whole
 from costmodel.spec import Precision, TrainingSpec
 from costmodel.units import GIB
 
@@ -25,7 +26,8 @@ class MemoryBehaviour:
         framework: Name it was made from.
         weight: Resident bytes of a trained parameter (the copy that ZeRO-3 or FSDP shards).
         gradient, state: Bytes of its gradient and of its optimizer state (master copy and moments).
-        frozen: Bytes of a parameter that is not trained.
+        frozen, quantised: Bytes of a parameter that is not trained, in 16 bits or in 4 with its scales.
+        adapter_rank: Rank of the adapters that are trained in place of the weights, 0 for none.
         gradient_buffers: Whether gradients live in buffers of their own from start to end (Megatron, DeepSpeed);
             otherwise the backward pass makes them and the step frees them (torch).
         element: Bytes of an activation.
@@ -34,8 +36,9 @@ class MemoryBehaviour:
         dropout: Whether LayerNorm models are trained with dropout, whose masks (1 byte) are kept.
         dispatch_copies: Copies of the routed tokens kept beyond the experts' inputs.
         logit_kept, logit_peak: Bytes per logit kept from loss to backward, and more at the moment of the loss.
-        selective: What selective recomputation drops: the ``attention`` square, or all but the outputs of every
-            second matmul (``operators``).
+        selective: What selective recomputation drops, a value of the option of that name.
+        modules: Megatron modules that are recomputed besides.
+        group: Layers between two kept inputs under full recomputation.
         vocab_multiple: The vocabulary is padded to this times the tensor-parallel ranks (1: not padded).
         gathered_layers: Layers whose whole weights are on the rank at once under ZeRO-3 and FSDP.
         gather: Bytes per gathered element.
@@ -62,6 +65,8 @@ class MemoryBehaviour:
     gradient: float
     state: float
     frozen: float = 2.0
+    quantised: float = 0.55
+    adapter_rank: int = 0
     gradient_buffers: bool = True
     element: float = 2.0
     norm_copies: float = 1.0
@@ -70,7 +75,9 @@ class MemoryBehaviour:
     dispatch_copies: float = 0.0
     logit_kept: float = 4.0
     logit_peak: float = 2.0
-    selective: str = "attention"
+    selective: str = "core"
+    modules: tuple[str, ...] = ()
+    group: int = 1
     vocab_multiple: int = 1
     gathered_layers: float = 2.0
     gather: float = 2.0
@@ -89,27 +96,6 @@ class MemoryBehaviour:
     communicator: float = 0.4 * GIB
     routed_communicator: float = 3.0 * GIB
 
-
-MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "gradient_dtype": ("fp32", "bf16", "fp16"),
-        "optimizer": ("adamw", "pure_bf16", "adam8bit", "precision_aware", "sgd"),
-        "optimizer_step": ("fused", "foreach", "in_backward"),
-        "loss": ("fused", "plain", "compiled", "chunked"),
-        "dropout": ("on", "off"),
-        "adapter": ("none", "lora", "qlora"),
-        "kernels": ("fused", "eager"),
-    }
-)
-"""The keys of ``TrainingSpec.options`` that change memory, with their values.
-
-gradient_dtype: accumulate gradients in this type. optimizer: ``pure_bf16`` keeps weights, gradients and moments in
-bf16 (8 bytes); ``adam8bit`` has 1-byte moments; ``precision_aware`` is Megatron's fp32 master with bf16 moments and
-gradients. optimizer_step: ``foreach`` needs a temporary of the shard, ``in_backward`` frees each gradient at once.
-loss: ``plain`` keeps several fp32 copies of the logits, ``chunked`` (Liger, chunked cross entropy) hardly any.
-adapter: train low-rank adapters only; the base is frozen in 16 bits or in 4 (``qlora``). kernels: unfused norms and
-activations keep more tensors.
-"""
 
 CONTEXT_SCALE: Mapping[str, float] = MappingProxyType({"volta": 0.4, "turing": 0.4})
 """Share of ``context`` and ``communicator`` on older generations (fewer channels, smaller kernels' images).
@@ -201,6 +187,16 @@ def _fsdp(training: TrainingSpec) -> MemoryBehaviour:
     )
 
 
+def _fms(training: TrainingSpec) -> MemoryBehaviour:
+    """fms-fsdp: FSDP whose selective recomputation takes every second layer."""
+    return replace(_fsdp(training), selective="alternate")
+
+
+def _ddp(training: TrainingSpec) -> MemoryBehaviour:
+    """DistributedDataParallel: its buckets are a second copy of the gradients."""
+    return replace(_fsdp(training), gradient=2 * _WORD, gradient_buffers=True)
+
+
 def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
     """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output."""
     return replace(
@@ -217,8 +213,9 @@ _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingPr
     {
         "accelerate": _fsdp,
         "composer": _fsdp,
+        "ddp": _ddp,
         "deepspeed": _deepspeed,
-        "fms-fsdp": _fsdp,
+        "fms-fsdp": _fms,
         "fsdp": _fsdp,
         "hf-trainer": _fsdp,
         "megatron": _megatron,
@@ -227,6 +224,7 @@ _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingPr
         "nanotron": _nanotron,
         "nemo": _megatron,
         "torchtitan": _torchtitan,
+        "unknown": _fsdp,
     }
 )
 
@@ -247,25 +245,22 @@ def memory_behaviour(training: TrainingSpec, *, layernorm: bool = False) -> Memo
             value=training.framework,
             nearest=FRAMEWORKS_WITH_MEMORY,
         )
-    _check_options(training.options)
+    check_options(training.options)
     behaviour = _with_precision(maker(training), training.precision)
     for key, value in training.options.items():
         if change := _CHANGES.get((key, value)):
             behaviour = change(behaviour)
     usual = "on" if behaviour.dropout and layernorm else "off"
-    dropout = training.options.get("dropout", usual)
-    return replace(behaviour, dropout=dropout == "on")
-
-
-def _check_options(options: Mapping[str, str]) -> None:
-    for key, value in options.items():
-        if key in MEMORY_OPTIONS and value not in MEMORY_OPTIONS[key]:
-            raise InputError(
-                "must be a known value",
-                key=f"training.options.{key}",
-                value=value,
-                nearest=MEMORY_OPTIONS[key],
-            )
+    modules = training.options.get("recompute_modules", "")
+    return replace(
+        behaviour,
+        dropout=training.options.get("dropout", usual) == "on",
+        adapter_rank=0
+        if option(training, "adapter") == "none"
+        else whole(training, "adapter_rank"),
+        modules=tuple(name for name in modules.split("+") if name),
+        group=whole(training, "recompute_group"),
+    )
 
 
 def _with_precision(behaviour: MemoryBehaviour, precision: Precision) -> MemoryBehaviour:
@@ -281,6 +276,10 @@ def _with_precision(behaviour: MemoryBehaviour, precision: Precision) -> MemoryB
         frozen=_WORD,
         gather=_WORD,
     )
+
+
+def _named(**values: str) -> Callable[[MemoryBehaviour], MemoryBehaviour]:
+    return lambda behaviour: replace(behaviour, **values)  # type: ignore[arg-type]
 
 
 def _changed(**values: float) -> Callable[[MemoryBehaviour], MemoryBehaviour]:
@@ -308,7 +307,10 @@ _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]]
         ("loss", "plain"): _changed(logit_kept=4.0, logit_peak=8.4),
         ("loss", "compiled"): _changed(logit_kept=4.0, logit_peak=2.0),
         ("loss", "chunked"): _changed(logit_kept=0.0, logit_peak=1.0),
-        ("adapter", "qlora"): _changed(frozen=0.55),
+        ("selective", "core"): _named(selective="core"),
+        ("selective", "operators"): _named(selective="operators"),
+        ("selective", "alternate"): _named(selective="alternate"),
+        ("selective", "norms"): _named(selective="norms"),
         ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0),
         ("kernels", "eager"): _changed(norm_copies=3.0, activation_outputs=1.0),
     }
