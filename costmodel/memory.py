@@ -12,6 +12,7 @@ state are divided by the sharding ranks from stage 3, 2 and 1 on; experts only b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from costmodel.activations import Kept, LocalShape, layer_kept
@@ -229,10 +230,13 @@ class MemoryModel:
             ("gradients", (b.gradient, 0.0, 0.0), 2),
             ("optimizer", (b.state * at_hand, 0.0, 0.0), 1),
         )
-        return {
+        states = {
             name: self._by_layer(name, strategy, _sharded(strategy, stage, *sizes))
             for name, sizes, stage in rows
         }
+        if b.weight_versions:
+            states["weight versions"] = _versions(states["parameters"])
+        return states
 
     def _by_layer(
         self, name: str, strategy: Strategy, size: Callable[[LocalElements], float]
@@ -354,6 +358,21 @@ class MemoryModel:
         b = self.behaviour
         size = b.context + b.communicator * groups + b.routed_communicator * (strategy.ep > 1)
         return term("context", len(self._graph.kinds), fixed=size * self._context_scale)
+
+
+def _versions(weights: StageTerm) -> StageTerm:
+    """Return the versions beyond the newest: one for each further micro-batch in flight."""
+    return replace(
+        weights,
+        name="weight versions",
+        fixed=0.0,
+        first=-weights.first,
+        last=-weights.last,
+        layer=tuple(-size for size in weights.layer),
+        flight_first=weights.first,
+        flight_last=weights.last,
+        flight_layer=weights.layer,
+    )
 
 
 def _present(items: Sequence[StageTerm]) -> list[StageTerm]:
