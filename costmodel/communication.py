@@ -46,8 +46,9 @@ def _level_bytes(event: CommEvent, cluster: ClusterSpec, index: int) -> float:
         if event.collective == "all_to_all":
             return volume * (inside - 1) / size
         return volume * (size - 1) / size if inside > 1 else 0.0
-    outside = (size - inside) / size
-    return volume * outside if event.collective == "all_to_all" else volume * outside / inside
+    if event.collective == "all_to_all":
+        return volume * (size - inside) / size
+    return volume * (size - 1) / size / inside
 
 
 def _bandwidth(cluster: ClusterSpec, constants: Constants, index: int) -> float:

@@ -80,11 +80,12 @@ class StageTerm:
         """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
         total = self.fixed
         for chunk in chunks:
-            total += self.first * chunk.first + self.last * chunk.last
-            total += _dot(self.layer, chunk.layers) + _dot(self.recomputed, chunk.recomputed)
-            total += chunk.in_flight * self._flight(chunk)
+            # No += here: in the fit a value may be an array, which += would change in place.
+            total = total + self.first * chunk.first + self.last * chunk.last
+            total = total + _dot(self.layer, chunk.layers) + _dot(self.recomputed, chunk.recomputed)
+            total = total + chunk.in_flight * self._flight(chunk)
         if self.recompute_once and any(any(chunk.recomputed) for chunk in chunks):
-            total += self.recompute_once
+            total = total + self.recompute_once
         return total
 
     def _flight(self, chunk: ChunkContent) -> float:

@@ -14,6 +14,13 @@ __all__ = ["TARGET_NAMES", "export", "target"]
 
 _MODULES: Mapping[str, str] = {
     "megatron": "megatron",
+    "megatron-bridge": "megatron_bridge",
+    "torchtitan": "torchtitan",
+    "deepspeed": "deepspeed",
+    "accelerate": "accelerate",
+    "huggingface-trainer": "huggingface_trainer",
+    "nanotron": "nanotron",
+    "galvatron": "galvatron",
 }
 TARGET_NAMES: tuple[str, ...] = tuple(_MODULES)
 

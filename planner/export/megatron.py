@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from costmodel.layout import layout_of
 from costmodel.spec import TrainingSpec
 from planner.export.megatron_model import Line, model_lines, model_refusals
-from planner.export.scripts import header, slurm_script, torchrun_script
-from planner.export.target import Launch, Refusal, Target, orders
+from planner.export.scripts import Program, header, read_flags, slurm_script, torchrun_script
+from planner.export.target import Launch, Refusal, Target, orders, unordered_groups
 
 NAME, VERSION = "megatron", "Megatron-LM core 0.16 to 0.20"
 FLAGS_FILE = "megatron.args"
@@ -54,10 +54,17 @@ def flag_lines(launch: Launch) -> list[Line]:
         ("--global-batch-size", str(launch.strategy.global_batch)),
         *PRECISION[training.precision],
         *([("--attention-backend", "unfused")] if training.attention == "standard" else []),
+        *parallel_lines(launch),
+    ]
+
+
+def parallel_lines(launch: Launch) -> list[Line]:
+    """Return the flags of strategy, placement and framework options."""
+    return [
         *_strategy_lines(launch),
         *_layout_lines(launch),
         *_recompute_lines(launch),
-        *_option_lines(training),
+        *_option_lines(launch.training),
     ]
 
 
@@ -130,18 +137,16 @@ def _option_lines(training: TrainingSpec) -> Iterator[Line]:
 
 
 def refusals(launch: Launch) -> Iterator[Refusal]:
-    """Yield combinations that Megatron's argument checks or schedules do not allow."""
+    """Yield what of the model has no flag, then what ``parallel_refusals`` yields."""
     yield from model_refusals(launch)
+    yield from parallel_refusals(launch)
+
+
+def parallel_refusals(launch: Launch) -> Iterator[Refusal]:
+    """Yield combinations that Megatron's argument checks or schedules do not allow."""
     yield from _strategy_refusals(launch)
     yield from _recompute_refusals(launch)
-    groups = launch.placement.device_groups
-    if list(groups) != sorted(groups):
-        yield Refusal(
-            field="placement.device_groups",
-            rule="pipeline ranks follow the order of the nodes",
-            value=groups,
-            nearest=(tuple(sorted(groups)),),
-        )
+    yield from unordered_groups(launch)
 
 
 def _strategy_refusals(launch: Launch) -> Iterator[Refusal]:
@@ -217,41 +222,28 @@ def files(launch: Launch) -> dict[str, str]:
     head = header(launch, NAME, VERSION)
     lines = [" ".join(line) for line in flag_lines(launch)]
     world = f"# world size {launch.strategy.gpus}"
-    program = '"$MEGATRON_PATH/pretrain_gpt.py" "${args[@]}"'
-    common = {
-        "required": {"MEGATRON_PATH": f"folder of {VERSION}"},
-        "environment": _environment(launch),
-    }
+    program = Program(
+        command='"$MEGATRON_PATH/pretrain_gpt.py" "${args[@]}" "$@"',
+        required={"MEGATRON_PATH": f"folder of {VERSION}"},
+        environment=environment(launch),
+        body=read_flags(FLAGS_FILE),
+    )
     usage = "# arguments of this script go to Megatron: data, tokenizer, learning rate, checkpoints"
     return {
         FLAGS_FILE: "\n".join([*head, world, *lines]) + "\n",
-        "run.sh": torchrun_script(launch, [*head, usage], program, body=_READ_FLAGS, **common),
-        "run.slurm.sh": slurm_script(
-            launch,
-            [*head, usage, "# submit from the folder that holds this file"],
-            program,
-            body=_READ_FLAGS,
-            **common,
-        ),
+        "run.sh": torchrun_script(launch, [*head, usage], program),
+        "run.slurm.sh": slurm_script(launch, [*head, usage], program),
     }
 
 
-# Words are split without globbing: a layout string holds * and |.
-_READ_FLAGS = (
-    "args=()",
-    "while read -r -a words; do",
-    '  [[ ${#words[@]} -eq 0 || ${words[0]} == \\#* ]] || args+=("${words[@]}")',
-    f'done < "$here/{FLAGS_FILE}"',
-)
-
-
-def _environment(launch: Launch) -> dict[str, str]:
+def environment(launch: Launch) -> dict[str, str]:
+    """Return the environment variables that the plan wants."""
     strategy = launch.strategy
-    environment = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    variables = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     one_connection = (strategy.tp > 1 or strategy.cp > 1) and strategy.zero < 2
     if one_connection and launch.cluster.device.architecture not in _FREE_CONNECTIONS:
-        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    return environment
+        variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    return variables
 
 
 TARGET = Target(

@@ -147,6 +147,21 @@ def departures(launch: Launch) -> dict[str, object]:
     return changed
 
 
+def unordered_groups(launch: Launch) -> Iterator[Refusal]:
+    """Yield a refusal if pipeline ranks do not run through the device groups in node order.
+
+    For targets whose pipeline is the outermost dimension of ranks: listing the nodes group by group places it.
+    """
+    groups = launch.placement.device_groups
+    if list(groups) != sorted(groups):
+        yield Refusal(
+            field="placement.device_groups",
+            rule="pipeline ranks follow the order of the nodes",
+            value=groups,
+            nearest=(tuple(sorted(groups)),),
+        )
+
+
 def orders(order: str, strategy: Strategy) -> tuple[str, ...]:
     """Return the degrees above one in the order of ``placement_order``, nearest ranks first."""
     return tuple(name for name in order.split("-") if getattr(strategy, name) > 1)

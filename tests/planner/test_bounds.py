@@ -10,25 +10,9 @@ from costmodel.simulator import iteration_ns
 from costmodel.strategy import SCHEDULES, Schedule
 from planner.bounds import time_bounds
 from planner.coefficients import Arrangement, Coefficients
+from planner.even_search import one_row
 from planner.priced_rows import LinearColumns, TimeRows
 from tests.planner.synthetic import random_coefficients
-
-
-def one_row(given: Coefficients) -> TimeRows:
-    """Return a single strategy as columns."""
-    return TimeRows(
-        ranks=np.array([given.shape.ranks]),
-        chunks=np.array([given.shape.chunks]),
-        microbatches=np.array([given.shape.microbatches]),
-        schedule=np.array([SCHEDULES.index(given.shape.schedule)]),
-        recompute_all=np.array([given.recompute_all]),
-        kinds=given.layer_kinds,
-        forward=LinearColumns.of([given.forward]),
-        backward=LinearColumns.of([given.backward]),
-        weight=LinearColumns.of([given.weight]),
-        hop=np.array([float(min(given.transfer_ns[:-1], default=0))]),
-        finish=tuple(LinearColumns.of([item]) for item in given.finish),
-    )
 
 
 def random_cuts(rng: random.Random, given: Coefficients) -> tuple[int, ...]:
