@@ -231,8 +231,7 @@ class MemoryModel:
             ("optimizer", (b.state * at_hand, 0.0, 0.0), 1),
         )
         states = {
-            name: self._by_layer(name, strategy, _sharded(strategy, stage, *sizes))
-            for name, sizes, stage in rows
+            n: self._by_layer(n, strategy, _sharded(strategy, z, *sizes)) for n, sizes, z in rows
         }
         if b.weight_versions:
             states["weight versions"] = _versions(states["parameters"])

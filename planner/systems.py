@@ -5,13 +5,14 @@ Nichols et al., "A Survey and Empirical Evaluation of Parallel Deep Learning Fra
 scaled each system is that system's ``survey``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from costmodel.errors import InputError
 from costmodel.spec import Precision
 from planner.legality import LEGALITY
+from planner.sagemaker_knobs import bounds_of_knobs
 from planner.scenario import DECISIONS, Bound, Scenario
 
 Partition = Literal["free", "even", "time"]
@@ -34,6 +35,13 @@ class SurveyRule:
     precision: Precision | None = None
 
 
+def _no_knobs(options: Mapping[str, object]) -> dict[str, Bound]:
+    if options:
+        key = f"search.system.{next(iter(options))}"
+        raise InputError("must not be given: only sagemaker has knobs", key=key)
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """One published system.
@@ -47,6 +55,7 @@ class System:
         variant_of: The system of which this is one form; forms are compared only where named.
         warning: What a reader must know before choosing it.
         survey: How the survey ran it.
+        knobs: Turns its own configuration into bounds; raises InputError for what it does not know.
         source: Where its rules are written.
     """
 
@@ -58,6 +67,7 @@ class System:
     variant_of: str = ""
     warning: str = ""
     survey: SurveyRule = field(default_factory=SurveyRule)
+    knobs: Callable[[Mapping[str, object]], dict[str, Bound]] = _no_knobs
     source: str
 
 
@@ -101,13 +111,13 @@ SYSTEMS: Mapping[str, System] = {
     "megatron-data": replace(
         _MEGATRON,
         title="Megatron-LM, data parallel only",
-        bounds=_MEGATRON.bounds | _only(tp=1),
+        bounds={**_MEGATRON.bounds, **_only(tp=1)},
         variant_of="megatron",
     ),
     "megatron-intra": replace(
         _MEGATRON,
         title="Megatron-LM, tensor parallel only",
-        bounds=_MEGATRON.bounds | _only(dp=1),
+        bounds={**_MEGATRON.bounds, **_only(dp=1)},
         variant_of="megatron",
     ),
     "gpipe": System(
@@ -122,7 +132,7 @@ SYSTEMS: Mapping[str, System] = {
     "pipedream": System(
         title="PipeDream",
         framework="pipedream",
-        bounds=_PLAIN | _only(tp=1, recompute="none"),
+        bounds=_PLAIN | _only(tp=1, microbatches=1, recompute="none"),
         warning="no flush: gradients are computed with weights that are up to pp - 1 updates old",
         survey=SurveyRule(batch_grows=False, precision="fp32"),
         source="Narayanan et al., PipeDream, SOSP 2019: weight stashing (section 3.3), replicated stages (3.1)",
@@ -131,6 +141,7 @@ SYSTEMS: Mapping[str, System] = {
         title="SageMaker model parallel library",
         framework="sagemaker",
         bounds=_DENSE | _only(vpp=1, tp=(1, 2, 4, 8), zero=(0, 1)),
+        knobs=bounds_of_knobs,
         source="Karakus et al., Amazon SageMaker Model Parallelism (arXiv 2111.05972) and the library's guide",
     ),
     "lbann": System(
@@ -168,6 +179,8 @@ def apply_system(scenario: Scenario) -> Scenario:
         return scenario
     counts = _gpu_counts(scenario, system)
     preset = dict(system.bounds)
+    for name, bound in system.knobs(scenario.system_options).items():
+        preset[name] = _common(name, bound, preset.get(name, Bound()), system)
     if max(counts) == 1:
         preset["zero"] = Bound(allowed=(0,))  # one GPU has nothing to shard over
     bounds = {
