@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "no_flush"]
 Recompute = Literal["none", "selective", "full"]
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
