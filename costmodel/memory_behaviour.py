@@ -58,6 +58,7 @@ class MemoryBehaviour:
             ``routed_fixed`` is what their buffers hold back whatever the batch.
         static_fragmentation: The same share of weights, gradients and optimizer state.
         unshared: Share of what other moments allocate that the caching allocator cannot reuse for this one.
+        weight_versions: Whether each micro-batch in flight keeps its own version of the weights (PipeDream).
         context: Bytes of the CUDA context and libraries.
         communicator: Bytes of each communicator (NCCL channels and buffers).
         routed_communicator: Bytes of the all-to-all's buffers where its group leaves the node.
@@ -98,6 +99,7 @@ class MemoryBehaviour:
     routed_fixed: float = 2.0 * GIB
     static_fragmentation: float = 0.01
     unshared: float = 0.9
+    weight_versions: bool = False
     context: float = 0.9 * GIB
     communicator: float = 0.4 * GIB
     routed_communicator: float = 3.0 * GIB
@@ -217,6 +219,16 @@ def _ddp(training: TrainingSpec) -> MemoryBehaviour:
     return replace(_fsdp(training), gradient=2 * _WORD, gradient_buffers=True)
 
 
+def _pipedream(training: TrainingSpec) -> MemoryBehaviour:
+    """PipeDream: weight stashing keeps one version for each micro-batch in flight (SOSP 2019, section 3.3)."""
+    return replace(_fsdp(training), weight_versions=True)
+
+
+def _sagemaker(training: TrainingSpec) -> MemoryBehaviour:
+    """SageMaker's rule of 20 bytes a parameter: 2 + 2 and, sharded, fp32 weights, gradients and moments."""
+    return replace(_deepspeed(training), state=16.0, live_parameters=0.0, buckets=0, step=0.0)
+
+
 def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
     """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output."""
     return replace(
@@ -243,6 +255,9 @@ _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingPr
         "megatron-lm": _megatron_lm,
         "nanotron": _nanotron,
         "nemo": _megatron,
+        "pipedream": _pipedream,
+        "sagemaker": _sagemaker,
+        "torchgpipe": _fsdp,
         "torchtitan": _torchtitan,
         "unknown": _fsdp,
     }

@@ -7,6 +7,7 @@ state are divided by the sharding ranks from stage 3, 2 and 1 on; experts only b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from costmodel.activations import Kept, LocalShape, layer_kept
 from costmodel.graph import Layer, ModelGraph
@@ -92,10 +93,13 @@ class MemoryTerms:
             ("gradients", (b.gradient, 0.0, 0.0), 2),
             ("optimizer", (b.state * at_hand, 0.0, 0.0), 1),
         )
-        return {
+        states = {
             name: self._by_layer(name, strategy, _sharded(strategy, stage, *sizes))
             for name, sizes, stage in rows
         }
+        if b.weight_versions:
+            states["weight versions"] = _versions(states["parameters"])
+        return states
 
     def _by_layer(
         self, name: str, strategy: Strategy, size: Callable[[LocalElements], float]
@@ -229,6 +233,21 @@ class MemoryTerms:
         b = self.behaviour
         sharded = b.sharded_fragmentation if strategy.zero == 3 else 0.0
         return b.fragmentation + sharded + (b.routed_fragmentation if self._routed else 0.0)
+
+
+def _versions(weights: StageTerm) -> StageTerm:
+    """Return the versions beyond the newest: one for each further micro-batch in flight."""
+    return replace(
+        weights,
+        name="weight versions",
+        fixed=0.0,
+        first=-weights.first,
+        last=-weights.last,
+        layer=tuple(-size for size in weights.layer),
+        flight_first=weights.first,
+        flight_last=weights.last,
+        flight_layer=weights.layer,
+    )
 
 
 def _chosen(kept: Kept, strategy: Strategy) -> float:
