@@ -97,7 +97,8 @@ def _inline(facts: Facts) -> ModelSpec:
         topk=int(facts.get("topk", 0)),
     )
     block = LayerSpec(name="block", attention=attention, mlp=mlp, frozen=bool(facts.get("frozen")))
-    kinds, layers = (block,), (0,) * int(facts["layers"])
+    kinds: tuple[LayerSpec, ...] = (block,)
+    layers = (0,) * int(facts["layers"])
     decoders = int(facts.get("decoder_layers", 0))
     if decoders:
         kinds = (block, replace(block, name="decoder", cross_attention=attention, norms=3))
