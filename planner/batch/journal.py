@@ -38,9 +38,7 @@ class Journal:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise InputError(
-                f"cannot be written: {error.strerror}", file=str(self.path)
-            ) from error
+            raise InputError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
 
 
 def _read(path: Path) -> dict[str, Outcome]:
