@@ -79,6 +79,8 @@ def narrow_windows(given: Coefficients, cutoff_ns: int | None) -> Windows | None
     per_layer = np.array(given.forward.layer) + np.array(given.backward.layer)
     work = np.array(given.counts, dtype=np.int64) @ per_layer.astype(np.int64)
     room = _room(given, cutoff_ns, work)
+    if (room < 0).any():  # a stage exceeds the cutoff with no layer at all
+        return None
     for stage in range(stages):
         reach = np.searchsorted(work, work[high[stage]] + room[stage], side="right") - 1
         high[stage + 1] = min(high[stage + 1], reach)
