@@ -5,6 +5,7 @@ Efficiency is throughput per GPU over that of the smallest number of GPUs on whi
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from costmodel.errors import InputError
@@ -102,9 +103,7 @@ def compare(
         InputError: If weak scaling does not give whole sequences per GPU.
     """
     counts = tuple(gpu_counts)
-    outcomes = tuple(
-        _outcome(scenario, name, gpus, scaling) for name in systems for gpus in counts
-    )
+    outcomes = tuple(_outcome(scenario, name, gpus, scaling) for name in systems for gpus in counts)
     return Comparison(scaling=scaling, outcomes=outcomes, batch_limit=scenario.max_global_batch)
 
 
@@ -201,9 +200,7 @@ def best_plan(scenario: Scenario, system: System | None) -> tuple[Plan | None, s
     return simulate_placement(scenario, pricer, first.strategy, first.placement).plan, ""
 
 
-def _best_by_time(
-    scenario: Scenario, space: Space, pricer: Pricer
-) -> tuple[Plan | None, str]:
+def _best_by_time(scenario: Scenario, space: Space, pricer: Pricer) -> tuple[Plan | None, str]:
     """Return the fastest plan whose stages are balanced by time alone, whatever they send or hold."""
     best: Plan | None = None
     for row in range(len(space.columns)):
@@ -213,7 +210,7 @@ def _best_by_time(
         times[0] += given.forward.first + given.backward.first
         times[-1] += given.forward.last + given.backward.last
         cuts = min_max_segments(times, strategy.pp)
-        sizes = [stop - start for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+        sizes = [stop - start for start, stop in pairwise(cuts)]
         again = tuple(sizes) if given.recompute_all else (0,) * len(sizes)
         placement = Arrangement(cuts, again).placement()
         plan = simulate_placement(scenario, pricer, strategy, placement).plan

@@ -1,7 +1,7 @@
 """Cutting a sequence into consecutive parts so that the largest part is as small as possible."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 
 def min_max_segments(costs: Sequence[float], parts: int) -> tuple[int, ...]:
@@ -40,4 +40,4 @@ def min_max_segments(costs: Sequence[float], parts: int) -> tuple[int, ...]:
 
 def segment_costs(costs: Sequence[float], cuts: Sequence[int]) -> tuple[float, ...]:
     """Return the sum of each part that ``cuts`` makes."""
-    return tuple(sum(costs[a:b]) for a, b in zip(cuts[:-1], cuts[1:], strict=True))
+    return tuple(sum(costs[a:b]) for a, b in pairwise(cuts))
