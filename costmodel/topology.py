@@ -30,12 +30,14 @@ class Ports:
         nvlinks: NVLinks of one GPU, 0 without.
         nvlink_bytes_per_s: One direction of one NVLink.
         pcie_bytes_per_s: One direction of its PCIe port, or what staging through host memory leaves of it.
+        bridged: Whether its NVLinks join pairs of cards by a bridge, not all GPUs of a board.
         source: Where the numbers come from.
     """
 
     nvlinks: int
     nvlink_bytes_per_s: float
     pcie_bytes_per_s: float
+    bridged: bool = False
     source: str = ""
 
 

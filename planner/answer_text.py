@@ -112,12 +112,13 @@ def layers_label(counts: Sequence[int]) -> str:
 
 def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
+    notes = "".join(f"\nnote: {note}" for note in graph.model.notes)
     return (
         f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.gpus} "
         f"{cluster.device.name} ({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
         f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
-        f"no recomputation"
+        f"no recomputation{notes}"
     )
 
 

@@ -63,7 +63,6 @@ LEGALITY: Mapping[str, Legality] = {
     "megatron-deepspeed": Legality(context=False, zero=(0, 1, 2, 3)),
     "deepspeed": Legality(context=False, zero=(0, 1, 2, 3)),
     "torchtitan": _TORCH,
-    "pytorch": replace(_TORCH, zero=(0, 1, 2, 3), zero_pipeline=(0, 1, 2, 3)),
     "torchgpipe": replace(_STAGES, schedules=("gpipe",)),
     "pipedream": replace(_STAGES, schedules=("no_flush",)),
     "sagemaker": Legality(context=False, expert=False, schedules=("gpipe", "1f1b"), zero=(0, 1)),

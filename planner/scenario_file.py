@@ -8,6 +8,8 @@ from costmodel import catalog, huggingface
 from costmodel.errors import InputError
 from costmodel.fields import Fields, as_fields, nearest_names
 from costmodel.graph import ModelGraph, build_graph
+from costmodel.inline_cluster import cluster_from_mapping
+from costmodel.inline_model import model_from_mapping
 from costmodel.load import read_data
 from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, TrainingSpec
 from costmodel.strategy import RECOMPUTES, SCHEDULES
@@ -76,7 +78,7 @@ def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
     if fields.integer("schema", default=SCHEMA) != SCHEMA:
         raise fields.error("is not a schema this version reads", "schema", nearest=SCHEMA)
     graph = build_graph(_model(fields, base))
-    cluster, counts = _cluster(fields, gpus)
+    cluster, counts = _cluster(fields, base, gpus)
     limits = _part(fields, "limits")
     limits.refuse_unknown(("memory", "max_global_batch"))
     search = _part(fields, "search")
@@ -113,16 +115,15 @@ def _part(fields: Fields, name: str) -> Fields:
 def _model(fields: Fields, base: Path) -> ModelSpec:
     value = fields.values.get("model")
     if isinstance(value, Mapping):
-        name = str(value.get("name", "inline model"))
-        config = {key: item for key, item in value.items() if key != "name"}
-        return huggingface.model_from_config(config, name=name, file=fields.file, path="model")
+        return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    if name not in catalog.names("models") and ("/" in name or Path(name).suffix == ".json"):
+    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
+    if name not in catalog.names("models") and is_path:
         return huggingface.read_model(_existing(base, name, "model"))
     return catalog.model(name)
 
 
-def _cluster(fields: Fields, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
+def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
     """Return the cluster at its full budget, and the GPU counts a plan may use."""
     value = fields.values.get("cluster")
     part = {"name": fields.text("cluster")} if not isinstance(value, Mapping) else dict(value)
@@ -130,13 +131,8 @@ def _cluster(fields: Fields, gpus: int | None) -> tuple[ClusterSpec, tuple[int, 
     counts = _gpu_counts(asked if gpus is None else gpus, fields.file)
     budget = counts[-1] if counts else None
     mapping = part if budget is None else {**part, "gpus": budget}
-    cluster = _named_cluster(as_fields(mapping, fields.file, "cluster"))
+    cluster = cluster_from_mapping(mapping, fields.file, base=base)
     return cluster, counts or (cluster.gpus,)
-
-
-def _named_cluster(fields: Fields) -> ClusterSpec:
-    fields.refuse_unknown(("name", "gpus"))
-    return catalog.cluster(fields.text("name"), fields.optional_integer("gpus"))
 
 
 def _gpu_counts(asked: object, file: str) -> tuple[int, ...]:

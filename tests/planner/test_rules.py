@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from costmodel.frameworks import FRAMEWORKS
+from costmodel.memory_behaviour import FRAMEWORKS_WITH_MEMORY
 from costmodel.strategy import Strategy
 from planner.check import broken_rules
 from planner.columns import columns_of
@@ -146,3 +148,8 @@ def test_a_rejection_names_what_would_lift_it(name: str) -> None:
     assert len(texts) == 1
     assert "Nearest: " in texts[0]
     assert texts[0].endswith(".")
+
+
+def test_every_framework_has_rules_times_and_memory() -> None:
+    assert set(LEGALITY) <= set(FRAMEWORKS)
+    assert set(LEGALITY) <= set(FRAMEWORKS_WITH_MEMORY)
