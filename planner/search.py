@@ -14,6 +14,7 @@ from planner.plan import Plan, SearchCounts, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.space import Space, enumerate_space
+from planner.systems import apply_system
 
 DEFAULT_TOLERANCE = 1e-3
 """Relative gap at which a ranking counts as proven: far below any error band of a prediction."""
@@ -40,6 +41,7 @@ def plan(
         TimeLimitError: If the time ended before any plan was found.
     """
     begun = time.perf_counter()
+    scenario = apply_system(scenario)
     pricer = pricer or make_pricer(scenario)
     space = enumerate_space(scenario)
     found = search(

@@ -18,6 +18,7 @@ from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.strategy_text import parse_placement, parse_strategy
+from planner.systems import apply_system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def simulate_strategy(
     Raises:
         InputError: If the text is no strategy or no placement.
     """
+    scenario = apply_system(scenario)
     strategy = parse_strategy(strategy_text, scenario)
     layers = len(scenario.graph.layers)
     violations = broken_rules(columns_of((strategy,)), facts_of(scenario))
