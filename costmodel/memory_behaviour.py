@@ -54,13 +54,14 @@ class MemoryBehaviour:
             input of the head, its gradient, and the transposed copies of both collectives.
         fragmentation: Share of the dynamic allocations that the allocator reserves on top.
         sharded_fragmentation: Added to it under ZeRO-3 and FSDP, whose gathers live on another stream.
-        routed_fragmentation: Added to it for experts, whose shapes change from step to step.
+        routed_fragmentation: Added to it for experts, whose shapes change from step to step;
+            ``routed_fixed`` is what their buffers hold back whatever the batch.
         static_fragmentation: The same share of weights, gradients and optimizer state.
         unshared: Share of what other moments allocate that the caching allocator cannot reuse for this one.
         weight_versions: Whether each micro-batch in flight keeps its own version of the weights (PipeDream).
         context: Bytes of the CUDA context and libraries.
         communicator: Bytes of each communicator (NCCL channels and buffers).
-        routed_communicator: Bytes of the all-to-all's buffers for every peer.
+        routed_communicator: Bytes of the all-to-all's buffers where its group leaves the node.
     """
 
     framework: str
@@ -94,7 +95,8 @@ class MemoryBehaviour:
     sequence_copies: float = 0.0
     fragmentation: float = 0.0
     sharded_fragmentation: float = 0.12
-    routed_fragmentation: float = 0.35
+    routed_fragmentation: float = 0.2
+    routed_fixed: float = 2.0 * GIB
     static_fragmentation: float = 0.01
     unshared: float = 0.9
     weight_versions: bool = False

@@ -26,6 +26,7 @@ class MemoryTerms:
         self._graph = graph
         self._training = training
         self._context_scale = CONTEXT_SCALE.get(cluster.device.architecture, 1.0)
+        self._per_node = cluster.gpus_per_node
         self._routed = any(op.experts for layer in graph.kinds for op in layer.operators)
         self.behaviour = memory_behaviour(training, layernorm=graph.model.norm == "layernorm")
         self._layers = (*graph.kinds, graph.embedding, graph.head)
@@ -218,8 +219,14 @@ class MemoryTerms:
             for degree in (strategy.tp, strategy.pp, strategy.cp, strategy.ep, strategy.dp)
         )
         b = self.behaviour
-        size = b.context + b.communicator * groups + b.routed_communicator * (strategy.ep > 1)
+        beyond = strategy.ep > 1 and strategy.ep * strategy.etp > self._per_node
+        size = b.context + b.communicator * groups + b.routed_communicator * beyond
         return term("context", len(self._graph.kinds), fixed=size * self._context_scale)
+
+    def routed_reserve(self) -> StageTerm:
+        """Return what the buffers of experts hold back whatever the batch."""
+        size = self.behaviour.routed_fixed if self._routed else 0.0
+        return term("routed", len(self._graph.kinds), fixed=size)
 
     def fragmentation(self, strategy: Strategy) -> float:
         """Return the share of a moment's own blocks that is lost to rounding and gaps."""
