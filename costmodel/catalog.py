@@ -11,6 +11,7 @@ from costmodel.fields import Fields, as_fields, nearest_names
 from costmodel.huggingface import model_from_config
 from costmodel.load import read_yaml
 from costmodel.spec import ClusterSpec, DeviceGroup, DeviceSpec, LinkLevel, ModelSpec
+from costmodel.topology import Ports
 
 CatalogKind = Literal["models", "devices", "networks", "clusters"]
 
@@ -70,22 +71,51 @@ def device(name: str) -> DeviceSpec:
     entry = _entry("devices", name)
     memory = units.parse_bytes(entry.values.get("memory"), entry.key("memory"))
     peaks = entry.child("peak_tflops")
-    sources = entry.child("sources")
     return DeviceSpec(
         name=name,
         architecture=entry.text("architecture"),
         memory_bytes=memory,
         usable_bytes=usable_bytes(memory),
-        bandwidth_bytes_per_s=units.parse_rate(
-            entry.values.get("bandwidth"), entry.key("bandwidth")
-        ),
+        bandwidth_bytes_per_s=_rate(entry, "bandwidth"),
         peak_flops={
             dtype: float(round(units.parse_number(value, peaks.key(dtype)) * 1e12))
             for dtype, value in peaks.values.items()
         },
         multiprocessors=entry.integer("multiprocessors"),
-        source="; ".join(f"{key}: {text}" for key, text in sources.values.items()),
+        source="; ".join(f"{key}: {text}" for key, text in device_sources(name).items()),
     )
+
+
+def device_sources(name: str) -> dict[str, str]:
+    """Return where each number of a device stands.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    sources = _entry("devices", name).child("sources")
+    return {key: sources.text(key) for key in sources.values}
+
+
+def ports(name: str) -> Ports:
+    """Return the links of a device of the catalog.
+
+    Raises:
+        InputError: If there is none of that name; the nearest names are given.
+    """
+    entry = _entry("devices", name)
+    sources = device_sources(name)
+    linked = "nvlink" in entry.values
+    nvlink = entry.child("nvlink") if linked else Fields({}, entry.file)
+    return Ports(
+        nvlinks=nvlink.integer("count", default=0, minimum=0),
+        nvlink_bytes_per_s=_rate(nvlink, "bandwidth") if linked else 0.0,
+        pcie_bytes_per_s=_rate(entry, "pcie"),
+        source="; ".join(sources[key] for key in ("nvlink", "pcie") if key in sources),
+    )
+
+
+def _rate(entry: Fields, name: str) -> float:
+    return units.parse_rate(entry.values.get(name), entry.key(name))
 
 
 def usable_bytes(memory_bytes: int) -> int:
@@ -100,7 +130,7 @@ def network(name: str, gpus_per_node: int) -> LinkLevel:
         InputError: If there is none of that name; the nearest names are given.
     """
     entry = _entry("networks", name)
-    per_node = units.parse_rate(entry.values.get("per_node"), entry.key("per_node"))
+    per_node = _rate(entry, "per_node")
     return LinkLevel(
         name=name,
         gpus=0,
@@ -130,13 +160,20 @@ def cluster(name: str, gpus: int | None = None) -> ClusterSpec:
     return ClusterSpec(name=name, groups=(group,), host_memory_bytes=memory)
 
 
+def cluster_source(name: str) -> str:
+    """Return where a cluster is described.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    return _entry("clusters", name).text("source")
+
+
 def _level(entry: Fields) -> LinkLevel:
     return LinkLevel(
         name=entry.text("name"),
         gpus=entry.integer("gpus"),
-        bandwidth_bytes_per_s=units.parse_rate(
-            entry.values.get("bandwidth"), entry.key("bandwidth")
-        ),
+        bandwidth_bytes_per_s=_rate(entry, "bandwidth"),
         latency_s=units.parse_seconds(entry.values.get("latency"), entry.key("latency")),
         kind=entry.text("kind"),
         source=entry.text("source"),

@@ -79,7 +79,9 @@ def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
     cluster, counts = _cluster(fields, gpus)
     limits = _part(fields, "limits")
     limits.refuse_unknown(("memory", "max_global_batch"))
-    bounds, system, uneven = _search(_part(fields, "search"))
+    search = _part(fields, "search")
+    bounds, uneven = _search(search)
+    system, options = _system(search)
     return Scenario(
         name=fields.text("name", default="")
         or f"{graph.model.name} on {cluster.gpus} {cluster.device.name}",
@@ -89,7 +91,9 @@ def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
         memory_limit_bytes=_memory_limit(limits, cluster),
         bounds=bounds,
         gpu_counts=counts,
+        max_global_batch=_count(limits, "max_global_batch", 0) or None,
         system=system,
+        system_options=options,
         prices=tuple(
             _existing(base, name, f"prices[{i}]") for i, name in enumerate(_prices(fields))
         ),
@@ -242,18 +246,28 @@ def _existing(base: Path, name: str, key: str) -> Path:
     return path
 
 
-def _search(fields: Fields) -> tuple[dict[str, Bound], str | None, bool]:
+def _search(fields: Fields) -> tuple[dict[str, Bound], bool]:
     fields.refuse_unknown((*DECISIONS, "system", "uneven_stages"))
     bounds = {
         name: read_bound(name, value, fields)
         for name, value in fields.values.items()
         if name in DECISIONS
     }
-    system = fields.values.get("system")
-    if system is not None and system not in SYSTEMS:
-        near = nearest_names(str(system), SYSTEMS) or tuple(SYSTEMS)
+    return bounds, fields.flag("uneven_stages", default=True)
+
+
+def _system(fields: Fields) -> tuple[str | None, dict[str, object]]:
+    """Read ``system: NAME`` or ``system: {name: NAME, ..knobs of that system}``."""
+    given = fields.values.get("system")
+    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = options.pop("name", None)
+    if given is None:
+        return None, {}
+    if name not in SYSTEMS:
+        near = nearest_names(str(name), SYSTEMS) or tuple(SYSTEMS)
         raise fields.error("must be one of the known systems", "system", nearest=near)
-    return bounds, cast("str | None", system), fields.flag("uneven_stages", default=True)
+    SYSTEMS[str(name)].knobs(options)
+    return str(name), options
 
 
 def read_bound(decision: str, value: object, fields: Fields) -> Bound:

@@ -7,7 +7,7 @@ from costmodel.pricing import Pricer
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
-from costmodel.units import NS_PER_S
+from costmodel.units import KIB, NS_PER_S
 from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.check import Violation, broken_placement, broken_rules
@@ -66,7 +66,8 @@ def simulate_placement(
 ) -> Simulation:
     """Predict a legal strategy on a given placement."""
     cost = pricer.cost(strategy)
-    work = coefficients(cost, scenario.memory_limit_bytes).work(arrangement_of(placement))
+    given, arrangement = coefficients(cost, scenario.memory_limit_bytes), arrangement_of(placement)
+    work = given.work(arrangement)
     plan = build_plan(
         rank=1,
         cost=cost,
@@ -77,6 +78,8 @@ def simulate_placement(
         cluster=scenario.cluster,
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
+        demand_bytes=given.peak_kib(arrangement) * KIB,
+        price_shares=pricer.prices.shares(),
     )
     return Simulation(strategy=strategy, violations=(), plan=plan, cost=cost, work=work)
 
