@@ -76,7 +76,7 @@ def narrow_windows(given: Coefficients, cutoff_ns: int | None) -> Windows | None
         return windows if layers >= stages else None
     low, high = windows.low.copy(), windows.high.copy()
     per_layer = np.array(given.forward.layer) + np.array(given.backward.layer)
-    work = np.array(given.counts, dtype=np.int64) @ per_layer.astype(np.int64)
+    work = given.count_table @ per_layer.astype(np.int64)
     room = _room(given, cutoff_ns, work)
     for stage in range(stages):
         reach = np.searchsorted(work, work[high[stage]] + room[stage], side="right") - 1
