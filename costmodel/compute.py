@@ -62,6 +62,7 @@ class ComputePricer:
         self._device, self._framework, self._constants = device, framework, constants
         self._bandwidth = device.bandwidth_bytes_per_s * constants["memory.efficiency"]
         self._elementwise = constants.of("elementwise", framework.elementwise)
+        self._activation = constants.of("activation", framework.elementwise)
         self._methods: Mapping[str, Callable[[Sequence[ComputeEvent]], Any]] = {
             "matmul": self._matmuls,
             "grouped_matmul": self._matmuls,
@@ -185,7 +186,8 @@ class ComputePricer:
         backward = _column(np.array([e.direction == "backward" for e in events], float))
         width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
         values = tokens * (inputs * (1.0 + backward) + outputs)
-        return _narrow(self._moved(values * width) + np.asarray(self._constants["kernel.gap"]))
+        moved = values * width * self._activation / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
 
     def _rows(self, events: Sequence[ComputeEvent]) -> _Array:
         """Price row-wise kernels (tokens, width) by the bytes of ``_ROW_BYTES``."""
@@ -193,7 +195,10 @@ class ComputePricer:
         per_element = np.array([_ROW_BYTES[event.op, event.direction] for event in events])
         width = np.array([_element_bytes(event.dtype) for event in events], float)
         values = _column(shapes[:, 0] * shapes[:, 1] * per_element * width / 2.0)
-        return _narrow(self._moved(values) + np.asarray(self._constants["kernel.gap"]))
+        split = _column(np.array([event.op == "rope" for event in events], float))
+        factor = self._elementwise + split * (self._activation - np.asarray(self._elementwise))
+        moved = values * factor / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
 
     def _losses(self, events: Sequence[ComputeEvent]) -> _Array:
         """Price a cross entropy (tokens, local vocabulary), forward and backward together."""
@@ -219,9 +224,6 @@ class ComputePricer:
         return _narrow(
             _round_maximum(_column(shapes[:, 0]) / peak, _column(shapes[:, 1]) / self._bandwidth)
         )
-
-    def _moved(self, moved: _Array) -> _Array:
-        return cast("_Array", moved * self._elementwise / self._bandwidth)
 
 
 def _column(values: _Array) -> _Array:
@@ -251,5 +253,6 @@ def _element_bytes(dtype: str) -> float:
 
 def _misaligned(event: ComputeEvent) -> bool:
     """Whether tensor cores cannot load a matmul's rows whole (16 bytes, cuBLAS alignment rule)."""
+    step = {"fp32": 1, "tf32": 4, "fp8": 16}.get(event.dtype, 8)
     *_, n, k = event.shape
-    return bool(n % 8 or k % 8)
+    return bool(n % step or k % step)

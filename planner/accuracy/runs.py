@@ -16,17 +16,26 @@ from costmodel.graph import ModelGraph, build_graph
 from costmodel.spec import (
     AttentionSpec,
     ClusterSpec,
+    DeviceSpec,
     LayerSpec,
     MlpSpec,
     ModelSpec,
+    Precision,
     TrainingSpec,
 )
-from costmodel.strategy import Strategy
+from costmodel.strategy import RECOMPUTES, Recompute, Strategy
 from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
 from planner.plan import Chunk, Placement
 
-_PRECISIONS = {"mxfp8": "fp8", "fp8": "fp8", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
+_PRECISIONS: dict[str, Precision] = {
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "tf32": "tf32",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +91,9 @@ def read_rows(paths: Iterable[str | Path]) -> list[dict[str, str]]:
                 found = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"cannot be read: {error}", file=str(path)) from error
-        missing = [name for name in ("gpus", "layers", "hidden") if name not in (reader.fieldnames or ())]
+        missing = [
+            name for name in ("gpus", "layers", "hidden") if name not in (reader.fieldnames or ())
+        ]
         if missing:
             raise InputError(f"must have the columns {', '.join(missing)}", file=str(path))
         rows += found
@@ -102,7 +113,9 @@ def read_runs(rows: Sequence[Row], tier: str = "all") -> tuple[list[Run], list[U
         except ShardplanError as error:
             reason = str(error)
             unread.append(
-                Unread(id=name, source=row.get("source", ""), tier=row.get("tier", ""), reason=reason)
+                Unread(
+                    id=name, source=row.get("source", ""), tier=row.get("tier", ""), reason=reason
+                )
             )
     return runs, unread
 
@@ -121,7 +134,7 @@ def run_of(row: Row, name: str = "") -> Run:
     cluster = cluster_of(
         device, gpus, per_node, row.get("intra_node_link", ""), row.get("inter_node_link", "")
     )
-    graph = _graph(_model_key(row))
+    graph = _graph_of(row)
     return Run(
         id=name or row.get("id", ""),
         source=row.get("source", "") or "unnamed",
@@ -129,7 +142,7 @@ def run_of(row: Row, name: str = "") -> Run:
         group=f"{row.get('group', '')}/{row.get('heads', '')}" if row.get("group") else "",
         graph=graph,
         cluster=cluster,
-        training=_training(row, framework),
+        training=_training(row, framework, cluster.device),
         strategy=strategy,
         placement=default_placement(len(graph.layers), strategy, _modules(row)),
         iteration_s=_optional(row, "iteration_s"),
@@ -169,8 +182,12 @@ def _integer(row: Row, key: str, default: int | None = None) -> int:
     return int(value)
 
 
-def _training(row: Row, framework: str) -> TrainingSpec:
+def _training(row: Row, framework: str, device: DeviceSpec) -> TrainingSpec:
     precision = row.get("precision", "") or "bf16"
+    if precision == "fp32" and "tf32" in device.peak_flops and framework.startswith("megatron"):
+        precision = (
+            "tf32"  # NVIDIA's containers, in which Megatron runs, turn TF32 on for fp32 matmuls
+        )
     if precision not in _PRECISIONS:
         raise UnsupportedError(f"precision {precision} is not modelled")
     options = options_of(row, framework)
@@ -178,7 +195,7 @@ def _training(row: Row, framework: str) -> TrainingSpec:
         global_batch=_integer(row, "global_batch"),
         sequence=_integer(row, "seq"),
         framework=framework,
-        precision=_PRECISIONS[precision],  # type: ignore[arg-type]
+        precision=_PRECISIONS[precision],
         attention="standard" if row.get("attention") == "standard" else "flash",
         options=options,
     )
@@ -190,7 +207,9 @@ def _strategy(row: Row, framework: str) -> Strategy:
     dp = _integer(row, "dp", max(1, gpus // (tp * pp * cp)))
     if tp * pp * cp * dp != gpus:
         raise InputError(
-            f"tp {tp} x cp {cp} x pp {pp} x dp {dp} must be the number of GPUs", key="gpus", value=gpus
+            f"tp {tp} x cp {cp} x pp {pp} x dp {dp} must be the number of GPUs",
+            key="gpus",
+            value=gpus,
         )
     batch = _integer(row, "global_batch")
     if batch % (dp * micro):
@@ -218,7 +237,9 @@ def _strategy(row: Row, framework: str) -> Strategy:
 
 def _splits_experts(row: Row) -> bool:
     """Whether experts are not cut by tensor parallelism (expert_tensor_parallel_size 1)."""
-    return "megatron-bridge" in text_of(row) or _integer(row, "ep", 1) * _integer(row, "tp", 1) > _integer(row, "gpus")
+    return "megatron-bridge" in text_of(row) or _integer(row, "ep", 1) * _integer(
+        row, "tp", 1
+    ) > _integer(row, "gpus")
 
 
 def _zero(row: Row) -> int:
@@ -229,11 +250,12 @@ def _zero(row: Row) -> int:
     return stages[text]
 
 
-def _recompute(row: Row) -> str:
+def _recompute(row: Row) -> Recompute:
     text = row.get("recompute", "") or "none"
-    if text not in ("none", "selective", "full"):
+    found = next((name for name in RECOMPUTES if name == text), None)
+    if found is None:
         raise InputError("must be none, selective or full", key="recompute", value=text)
-    return text
+    return found
 
 
 def _chunks(row: Row, pp: int, framework: str) -> int:
@@ -244,139 +266,88 @@ def _chunks(row: Row, pp: int, framework: str) -> int:
     return layers // pp if framework == "nemo" and layers % pp == 0 else 1
 
 
-def _model_key(row: Row) -> tuple[object, ...]:
+def _graph_of(row: Row) -> ModelGraph:
     notes = text_of(row)
-    heads = _integer(row, "heads")
-    hidden = _integer(row, "hidden")
-    width = re.search(r"head_dim (\d+)", notes)
-    return (
-        row.get("model", "") or "model",
-        _integer(row, "layers"),
-        hidden,
-        heads,
-        _integer(row, "kv_heads", heads),
-        int(width[1]) if width else max(1, hidden // heads),
-        _integer(row, "ffn", 4 * hidden),
-        row.get("ffn_kind", "gelu") == "swiglu" or "geglu" in notes,
-        _integer(row, "vocab", 50304),
-        row.get("tied_embeddings") == "1",
-        _integer(row, "moe_experts", 1),
-        _integer(row, "moe_topk", 1),
-        _integer(row, "seq"),
-        _latent(notes),
-        _shared(notes),
-        _dense_layers(notes),
-        _window(notes),
-        "bert" in row.get("model", "").lower(),
-    )
-
-
-def _latent(notes: str) -> tuple[int, ...]:
-    """Return q_lora, kv_lora, nope, rope and v widths of MLA, () without it."""
-    words = {
-        "q": r"q_lora\w*[ =](\d+)",
-        "kv": r"kv_lora\w*[ =](\d+)",
-        "nope": r"nope[ =](\d+)",
-        "rope": r"\brope[ =](\d+)|qk_rope[ =](\d+)",
-        "v": r"\bv[ =](\d+)",
-    }
-    found = {key: re.search(pattern, notes) for key, pattern in words.items()}
-    if found["kv"] is None:
-        return (0, 512, 128, 64, 128) if re.search(r"\bmla\b", notes) else ()
-    usual = {"q": 0, "kv": 512, "nope": 128, "rope": 64, "v": 128}
-    return tuple(
-        int(next(group for group in match.groups() if group)) if match else usual[key]
-        for key, match in found.items()
-    )
-
-
-def _shared(notes: str) -> int:
-    match = re.search(r"shared expert ffn=(\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-def _dense_layers(notes: str) -> tuple[int, int]:
-    """Return how many leading layers are dense, and their MLP width (0: that of the column)."""
-    match = re.search(r"first (\d+) layers dense ffn (\d+)", notes)
-    if match:
-        return int(match[1]), int(match[2])
-    if match := re.search(r"(\d+) dense layer", notes):
-        return int(match[1]), 0
-    return (1, 0) if "first layer dense" in notes else (0, 0)
-
-
-def _window(notes: str) -> int:
-    match = re.search(r"sliding window (\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-def _expert_width(notes: str) -> int:
-    match = re.search(r"moe_ffn=(\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-@lru_cache(maxsize=4096)
-def _graph(key: tuple[object, ...]) -> ModelGraph:
-    return build_graph(_model(*key))  # type: ignore[arg-type]
-
-
-def _model(
-    name: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    width: int,
-    ffn: int,
-    gated: bool,
-    vocab: int,
-    tied: bool,
-    experts: int,
-    topk: int,
-    sequence: int,
-    latent: tuple[int, ...],
-    shared: int,
-    dense: tuple[int, int],
-    window: int,
-    bidirectional: bool,
-) -> ModelSpec:
-    mla = dict(
-        zip(
-            ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-            latent,
-            strict=False,
-        )
-    )
+    heads, hidden, layers = (_integer(row, key) for key in ("heads", "hidden", "layers"))
+    experts = _integer(row, "moe_experts", 1)
+    gated = row.get("ffn_kind", "gelu") == "swiglu" or "geglu" in notes
+    width = _number(r"head_dim (\d+)", notes) or max(1, hidden // heads)
     attention = AttentionSpec(
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=_integer(row, "kv_heads", heads),
         head_dim=width,
         qkv_bias=not gated,
         out_bias=not gated,
-        causal=not bidirectional,
-        **mla,
+        causal="bert" not in row.get("model", "").lower(),
+        **_latent(notes),  # type: ignore[arg-type]
     )
-    mlp = MlpSpec(ffn=ffn, gated=gated, bias=not gated)
-    block = LayerSpec(name="dense", attention=attention, mlp=mlp)
-    kinds, order = (block,), (0,) * layers
+    ffn = _integer(row, "ffn", 4 * hidden)
+    dense = LayerSpec(
+        name="dense",
+        attention=attention,
+        mlp=MlpSpec(ffn=_dense_width(notes) or ffn, gated=gated, bias=not gated),
+    )
+    kinds: tuple[LayerSpec, ...] = (dense,)
+    order = (0,) * layers
     if experts > 1:
-        first, dense_ffn = dense
-        routed = MlpSpec(ffn=ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared)
-        moe = LayerSpec(name="moe", attention=attention, mlp=routed)
-        lead = LayerSpec(
-            name="dense", attention=attention, mlp=MlpSpec(ffn=dense_ffn or ffn, gated=gated)
+        routed = MlpSpec(
+            ffn=_number(r"moe_ffn=(\d+)", notes) or ffn,
+            gated=gated,
+            experts=experts,
+            topk=_integer(row, "moe_topk", 1),
+            shared_ffn=_number(r"shared expert ffn=(\d+)", notes),
         )
-        kinds, order = ((lead, moe), (0,) * first + (1,) * (layers - first)) if first else ((moe,), order)
-    return ModelSpec(
-        name=name,
-        hidden=hidden,
-        kinds=kinds,
-        layers=order,
-        vocab=vocab,
-        tied=tied,
-        norm="rmsnorm" if gated else "layernorm",
-        positions=0 if gated else sequence,
+        lead = min(layers, _dense_layers(notes))
+        kinds = (LayerSpec(name="moe", attention=attention, mlp=routed), dense)
+        order = (1,) * lead + (0,) * (layers - lead)
+    return _built(
+        ModelSpec(
+            name=row.get("model", "") or "model",
+            hidden=hidden,
+            kinds=kinds,
+            layers=order,
+            vocab=_number(r"vocab \d+ padded to (\d+)", notes) or _integer(row, "vocab", 50304),
+            tied=row.get("tied_embeddings") == "1",
+            norm="rmsnorm" if gated else "layernorm",
+            positions=0 if gated else _integer(row, "seq"),
+        )
     )
+
+
+@lru_cache(maxsize=4096)
+def _built(model: ModelSpec) -> ModelGraph:
+    return build_graph(model)
+
+
+def _number(pattern: str, text: str) -> int:
+    """Return the number that a pattern finds, 0 if it finds none."""
+    match = re.search(pattern, text)
+    return int(match[1]) if match else 0
+
+
+def _latent(notes: str) -> dict[str, int]:
+    """Return the widths of MLA as far as they are stated, DeepSeek-V3's where not; nothing without MLA."""
+    if not re.search(r"\bmla\b", notes):
+        return {}
+    stated = _number(r"kv_lora\w*[ =](\d+)", notes) > 0
+    return {
+        "q_lora_rank": _number(r"q_lora\w*[ =](\d+)", notes) if stated else 1536,
+        "kv_lora_rank": _number(r"kv_lora\w*[ =](\d+)", notes) or 512,
+        "qk_nope_head_dim": _number(r"nope[ =](\d+)", notes) or 128,
+        "qk_rope_head_dim": _number(r"rope[ =](\d+)", notes) or 64,
+        "v_head_dim": _number(r"\bv[ =](\d+)", notes) or 128,
+    }
+
+
+def _dense_width(notes: str) -> int:
+    return _number(r"layers? dense ffn (\d+)", notes)
+
+
+def _dense_layers(notes: str) -> int:
+    """Return how many leading layers of a mixture of experts are dense."""
+    if "first layer dense" in notes:
+        return 1
+    return _number(r"first (\d+) layers? dense", notes) or _number(r"(\d+) dense layer", notes)
 
 
 def _modules(row: Row) -> tuple[int, ...]:
@@ -415,4 +386,8 @@ def _even(layers: int, stages: int) -> list[int]:
             return counts
     size = -(-layers // stages)
     counts = [max(0, min(size, layers - size * stage)) for stage in range(stages)]
-    return counts if all(counts) else [layers * (s + 1) // stages - layers * s // stages for s in range(stages)]
+    return (
+        counts
+        if all(counts)
+        else [layers * (s + 1) // stages - layers * s // stages for s in range(stages)]
+    )
