@@ -56,19 +56,57 @@ class Kept:
 
 def layer_kept(layer: Layer, hidden: int, shape: LocalShape, behaviour: MemoryBehaviour) -> Kept:
     """Return what ``layer`` keeps of one micro-batch."""
-    whole = square = outputs = widest = 0.0
+    whole = dropped = outputs = widest = 0.0
     read: set[str] = set()
+    modules = behaviour.modules or (_SELECTIVE_MODULES.get(behaviour.selective, ()))
+    routed = any(operator.experts for operator in layer.operators)
     for operator in layer.operators:
-        whole += _kept(operator, hidden, shape, behaviour, read)
-        square += _square(operator, shape, behaviour)
+        size = _kept(operator, hidden, shape, behaviour, read)
+        square = _square(operator, shape, behaviour)
+        whole += size + square
+        dropped += square if "core_attn" in modules else 0.0
+        dropped += size if _is_repeated(operator, modules, hidden, routed=routed) else 0.0
         outputs += _matmul_output(operator, shape, behaviour)
         widest = max(widest, _flow(operator, shape, behaviour))
     entry = layer.output_bytes_per_sample * shape.samples
     entry = entry or behaviour.element * hidden * shape.tokens / shape.residual
-    selective = whole
-    if behaviour.selective == "operators":
+    selective = whole - dropped
+    if behaviour.selective == "operators" and not behaviour.modules:
         selective = min(whole, entry + outputs)
-    return Kept(whole=whole + square, selective=selective, input=entry, widest=widest)
+    if behaviour.selective == "alternate" and not behaviour.modules:
+        selective = (whole + entry) / 2
+    return Kept(whole=whole, selective=selective, input=entry, widest=widest)
+
+
+_SELECTIVE_MODULES = {"core": ("core_attn",), "norms": ("layernorm",)}
+
+
+def _is_repeated(
+    operator: Operator, modules: tuple[str, ...], hidden: int, *, routed: bool
+) -> bool:
+    """Return whether what the operator keeps is recomputed by one of Megatron's ``modules``.
+
+    ``layernorm`` repeats the norms, so that their outputs, the inputs of the first matmuls, need not be kept;
+    ``moe_act`` the experts' activation; ``mla_up_proj`` queries, keys and values from their compressed form;
+    ``mlp`` and ``moe`` the sub-layer from its input.
+    """
+    name, kind = operator.name, operator.kind
+    entry = kind in ("matmul", "router") and operator.inputs == hidden and not operator.experts
+    if not modules:
+        return False
+    repeated = {
+        "layernorm": entry and operator.split in ("column", "none"),
+        "moe_act": name == "mlp.expert.down",
+        "mla_up_proj": kind == "attention"
+        and operator.attention is not None
+        and operator.attention.latent,
+        "mlp": name.startswith("mlp.")
+        and not routed
+        and kind in ("activation", "matmul")
+        and not entry,
+        "moe": name.startswith("mlp.") and routed and kind != "norm" and not entry,
+    }
+    return any(repeated.get(module, False) for module in modules)
 
 
 def _kept(
@@ -124,7 +162,7 @@ def _matmul_input(
         if sublayer in read:
             return 0.0
         read.add(sublayer)
-    return size * shape.tokens / shape.residual
+    return size * shape.tokens / (1 if behaviour.gathered_inputs else shape.residual)
 
 
 def _core(spec: AttentionSpec, shape: LocalShape, size: float) -> float:

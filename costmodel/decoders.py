@@ -63,9 +63,15 @@ def read_decoder(fields: Fields, name: str, habits: Habits) -> ModelSpec:
         vocab=fields.integer("vocab_size"),
         tied=fields.flag("tie_word_embeddings", default=habits.tied),
         norm=habits.norm,
-        mtp_layers=fields.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0)
-        or 0,
+        notes=_omissions(fields),
     )
+
+
+def _omissions(fields: Fields) -> tuple[str, ...]:
+    count = fields.optional_integer("num_nextn_predict_layers", "num_mtp_layers", minimum=0)
+    if not count:
+        return ()
+    return (f"the {count} multi-token-prediction layers of the file are not described",)
 
 
 def distinct(layers: list[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Reading of single values out of a mapping that came from a file, each with its key path in every error."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from costmodel.errors import InputError
@@ -116,19 +116,17 @@ class Fields:
         key = self.key(name)
         return [as_fields(item, self.file, f"{key}[{i}]") for i, item in enumerate(items)]
 
-    def refuse_unknown(self, known: Iterable[str]) -> None:
+    def refuse_unknown(self, known: Collection[str]) -> None:
         """Refuse keys outside ``known``, naming the nearest legal one.
 
         Raises:
             InputError: If there is such a key.
         """
-        known = tuple(known)
         for name in self.values:
             if name not in known:
-                near = nearest_names(name, known) or known
-                raise InputError(
-                    "is no known key", file=self.file, key=self.key(name), nearest=near
-                )
+                nearest = nearest_names(name, known)
+                rule = "is not a key here"
+                raise InputError(rule, file=self.file, key=self.key(name), nearest=nearest)
 
 
 def as_fields(value: object, file: str, path: str = "") -> Fields:
@@ -145,6 +143,8 @@ def as_fields(value: object, file: str, path: str = "") -> Fields:
     return Fields(value, file, path)
 
 
-def nearest_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return up to three of ``known`` that look most like ``name``."""
-    return tuple(difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.4))
+def nearest_names(name: str, names: Iterable[str], count: int = 3) -> tuple[str, ...] | None:
+    """Return the names most like ``name``, or all of them where there are few, or None."""
+    known = tuple(names)
+    close = difflib.get_close_matches(name.lower(), known, n=count, cutoff=0.5)
+    return tuple(close) or (known if len(known) <= 2 * count else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from costmodel.errors import InputError
-from costmodel.memory_behaviour import MEMORY_OPTIONS
+from costmodel.memory_options import MEMORY_OPTIONS
 from costmodel.spec import TrainingSpec
 
 ContextExchange = Literal["ring", "all_to_all"]
@@ -43,6 +43,7 @@ class Framework:
         context_exchange: How context parallelism exchanges keys and values.
         vocab_multiple: The vocabulary is padded to a multiple of this times the tensor-parallel size.
         iteration, microbatch: Which ``iteration.*`` and ``microbatch.*`` constants it follows.
+        bucket_bytes: Bytes that one call of a bucketed collective moves: its latency is paid once per bucket.
         zero3: Multiple of ZeRO-3's link time, the name of a constant, or "" for 1.
         source: Where its behaviour is documented.
     """
@@ -71,12 +72,14 @@ class Framework:
     vocab_multiple: int = 1
     iteration: str = "other"
     microbatch: str = "other"
+    bucket_bytes: int = 256 << 20
     zero3: str = ""
     source: str = ""
 
 
+# bucket_bytes: DeepSpeed 5e8 elements, Megatron 40 million parameters times ranks, and as large where nothing is known.
 # accumulate_bytes: an fp16 add reads two and writes one (6); Megatron's fused weight-gradient kernel reads and writes
-# the fp32 accumulator (8); an unfused fp32 add reads 2 + 4 and writes 4 (10); FSDP accumulates the reduced shard only.
+# the fp32 accumulator (8); an unfused fp32 add reads 2 + 4 and writes 4 (10), of fp32 gradients 12; FSDP accumulates the reduced shard only.
 # optimizer_bytes: Adam reads gradient 4, master, m, v 12, writes 12 and the 16-bit weight 2, and the gradient is
 # cleared, unscaled and its norm taken (14 more) = 44; pure 16-bit Adam moves half.
 _MEGATRON = Framework(
@@ -112,6 +115,15 @@ _HF = replace(
     elementwise="hf",
     host="hf",
     source="transformers.Trainer, eager modelling code, FSDP or DDP through accelerate",
+)
+_STAGES = Framework(
+    name="stages",
+    known=False,
+    elementwise="eager",
+    attention="fa2",
+    host="fsdp",
+    gradient_bytes=4,
+    accumulate_bytes=12.0,
 )
 
 _ALL: tuple[Framework, ...] = (
@@ -214,7 +226,25 @@ _ALL: tuple[Framework, ...] = (
         attention="fa2",
         host="fsdp",
         gradient_overlap=True,
-        source="torch DistributedDataParallel, buckets reduced during the backward",
+        bucket_bytes=25 << 20,
+        source="torch DistributedDataParallel, bucket_cap_mb=25, buckets reduced during the backward",
+    ),
+    replace(
+        _STAGES,
+        name="torchgpipe",
+        source="torchgpipe (arXiv 2004.09910): eager modules in one process, copies between devices on streams",
+    ),
+    replace(
+        _STAGES,
+        name="pipedream",
+        source="PipeDream (SOSP 2019): eager modules, transfers beside the computation (section 3.2)",
+    ),
+    replace(
+        _STAGES,
+        name="sagemaker",
+        gradient_bytes=0,
+        gradient_overlap=True,
+        source="SageMaker model parallel library (arXiv 2111.05972): eager modules, all-reduce beside the backward",
     ),
     Framework(name="unknown", known=False, source="no assumption: nothing overlaps"),
 )
@@ -237,7 +267,7 @@ def _choice(*names: str) -> Callable[[str], str]:
     return table.__getitem__
 
 
-_LOSSES = {"fused": True, "chunked": True, "plain": False}
+_LOSSES = {"fused": True, "compiled": True, "chunked": True, "plain": False}
 _BLOCKS = ("compiled", "eager", "hf", "hf-kernels", "hf-liger", "composer-2023")
 
 # Option name -> (field it overrides, reader, what it takes).
@@ -246,7 +276,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "tp_backward_overlap": ("tp_backward_overlap", _switch, "on, off"),
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
-    "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, chunked"),
+    "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
     "gradient_dtype": ("gradient_bytes", _dtype_bytes, "fp32, bf16, fp16"),

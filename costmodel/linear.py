@@ -7,6 +7,7 @@ for the report, simulated, and handed to CP-SAT as coefficients, so the three ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter, mul
 from typing import Any
 
 _SCALARS = (
@@ -19,6 +20,8 @@ _SCALARS = (
     "recompute_once",
 )
 _VECTORS = ("layer", "recomputed", "flight_layer", "flight_recomputed")
+_scalars_of = attrgetter(*_SCALARS)
+_vectors_of = attrgetter(*_VECTORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,11 @@ class StageTerm:
     flight_recomputed: tuple[float, ...]
     recompute_once: float = 0.0
 
+    @property
+    def empty(self) -> bool:
+        """Whether the term is zero whatever a rank holds."""
+        return not (any(_scalars_of(self)) or any(map(any, _vectors_of(self))))
+
     def value(self, chunks: Sequence[ChunkContent]) -> float:
         """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
         total = self.fixed
@@ -103,6 +111,22 @@ def add(name: str, terms: Sequence[StageTerm]) -> StageTerm:
         columns = zip(*(getattr(item, key) for item in terms), strict=True)
         values[key] = tuple(sum(column) for column in columns)
     return StageTerm(name=name, **values)
+
+
+def weighted(name: str, parts: Sequence[tuple[float, StageTerm]]) -> StageTerm:
+    """Return the sum of terms (at least one), each times its factor, as one term."""
+    factors = [factor for factor, _ in parts]
+    scalars = [_scalars_of(item) for _, item in parts]
+    values: dict[str, Any] = dict(zip(_SCALARS, _columns(factors, scalars), strict=True))
+    for key, rows in zip(
+        _VECTORS, zip(*(_vectors_of(item) for _, item in parts), strict=True), strict=True
+    ):
+        values[key] = tuple(_columns(factors, rows))
+    return StageTerm(name=name, **values)
+
+
+def _columns(factors: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(map(mul, factors, column)) for column in zip(*rows, strict=True)]
 
 
 def _dot(weights: Sequence[float], counts: Sequence[int]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.graph import Layer, Operator
+from costmodel.graph import Layer, ModelGraph, Operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,17 +14,18 @@ class LocalElements:
     Attributes:
         dense: Trained elements that all data- and context-parallel ranks repeat.
         expert: Trained elements of experts, repeated only by the replicas of an expert.
-        frozen: Elements without gradient.
+        frozen: Elements without gradient; ``quantised`` those kept in 4 bits.
     """
 
     dense: float = 0.0
     expert: float = 0.0
     frozen: float = 0.0
+    quantised: float = 0.0
 
     @property
     def total(self) -> float:
         """All elements."""
-        return self.dense + self.expert + self.frozen
+        return self.dense + self.expert + self.frozen + self.quantised
 
 
 def layer_elements(
@@ -77,3 +78,33 @@ def column_share(operator: Operator, tp: int) -> float:
 def padded(size: int, multiple: int) -> int:
     """Return ``size`` rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def adapted(
+    layer: Layer, whole: LocalElements, rank: int, *, tp: int, ep: int, quantised: bool
+) -> LocalElements:
+    """Return the elements when only low-rank adapters beside each matmul of ``layer`` train.
+
+    An adapter of rank r adds r * (inputs + outputs) elements (Hu et al. 2021, arXiv 2106.09685, section 4.1).
+    """
+    added = 0.0
+    for operator in layer.operators:
+        if operator.kind == "matmul" and operator.split != "vocab":
+            cut_inputs = tp if operator.split == "row" else 1
+            cut_outputs = tp if operator.split == "column" else 1
+            sides = operator.inputs / cut_inputs + operator.outputs / cut_outputs
+            added += rank * sides * max(1.0, operator.experts / ep)
+    if quantised:
+        return LocalElements(dense=added, quantised=whole.total)
+    return LocalElements(dense=added, frozen=whole.total)
+
+
+def weight_shapes(graph: ModelGraph) -> list[tuple[int, bool]]:
+    """Return elements of each distinct trained weight of the layers, and whether it is an expert's."""
+    shapes = {
+        (operator.inputs, operator.outputs, bool(operator.experts))
+        for layer in graph.kinds
+        for operator in layer.operators
+        if operator.kind == "matmul" and operator.trainable
+    }
+    return [(inputs * outputs, routed) for inputs, outputs, routed in sorted(shapes)]

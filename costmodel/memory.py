@@ -11,15 +11,13 @@ state are divided by the sharding ranks from stage 3, 2 and 1 on; experts only b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from costmodel.activations import Kept, LocalShape, layer_kept
 from costmodel.cost import MemoryMoment
-from costmodel.graph import Layer, ModelGraph
-from costmodel.linear import ChunkContent, StageTerm, add, term
-from costmodel.local_parameters import LocalElements, layer_elements, padded
-from costmodel.memory_behaviour import memory_behaviour
+from costmodel.graph import ModelGraph
+from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
+from costmodel.memory_terms import MemoryTerms
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -42,9 +40,8 @@ MEMORY_FIELDS: tuple[str, ...] = (
 """Fields of a Strategy that memory depends on; of ``microbatches`` only whether it is one."""
 
 DEVICE_TERMS = frozenset({"context"})
-BEYOND_ALLOCATED = DEVICE_TERMS | {"fragmentation"}
-
-_STATIC = frozenset({"parameters", "gradients", "optimizer"})
+BEYOND_ALLOCATED = DEVICE_TERMS | {"fragmentation", "cached"}
+"""``fragmentation`` is lost to rounding and gaps, ``cached`` is what other moments leave that this one cannot reuse."""
 
 
 class StageMemory(NamedTuple):
@@ -69,10 +66,13 @@ class StageMemory(NamedTuple):
 
 
 def stage_memory(moments: Sequence[MemoryMoment], chunks: Sequence[ChunkContent]) -> StageMemory:
-    """Return the peak over ``moments`` of a rank that holds ``chunks``."""
-    return max(
-        (_at(moment, chunks) for moment in moments), key=lambda memory: memory.reserved_bytes
-    )
+    """Return the peak over ``moments`` of a rank that holds ``chunks``.
+
+    The moment is the one that reserves most; what it allocates may be less than the largest allocation.
+    """
+    found = [_at(moment, chunks) for moment in moments]
+    peak = max(found, key=lambda memory: memory.reserved_bytes)
+    return peak._replace(allocated_bytes=max(memory.allocated_bytes for memory in found))
 
 
 def _at(moment: MemoryMoment, chunks: Sequence[ChunkContent]) -> StageMemory:
@@ -94,16 +94,11 @@ def memory_moments(
 
 
 class MemoryModel:
-    """Memory of one model, cluster and training, for any strategy; partial sums are kept by their fields."""
+    """Memory of one model, cluster and training for any strategy; each distinct combination is made once."""
 
     def __init__(self, graph: ModelGraph, cluster: ClusterSpec, training: TrainingSpec) -> None:
-        self._graph = graph
-        self._training = training
-        self._usable = cluster.device.usable_bytes
-        self.behaviour = memory_behaviour(training, layernorm=graph.model.norm == "layernorm")
-        self._layers = (*graph.kinds, graph.embedding, graph.head)
-        self._elements: dict[tuple[int, int, int], tuple[LocalElements, ...]] = {}
-        self._kept: dict[tuple[object, ...], tuple[Kept, ...]] = {}
+        self._terms = MemoryTerms(graph, cluster, training)
+        self._nothing = term("", len(graph.kinds))
         self._moments: dict[tuple[object, ...], tuple[MemoryMoment, ...]] = {}
 
     def moments(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
@@ -114,238 +109,48 @@ class MemoryModel:
             self._moments[key] = self._build(strategy)
         return self._moments[key]
 
-    def elements(self, strategy: Strategy) -> tuple[LocalElements, ...]:
-        """Return the elements on a rank: of each kind of layer, then of embedding and head."""
-        key = (strategy.tp, strategy.ep, strategy.etp)
-        if key not in self._elements:
-            self._elements[key] = tuple(
-                layer_elements(
-                    layer,
-                    tp=strategy.tp,
-                    ep=strategy.ep,
-                    etp=strategy.etp,
-                    vocab_multiple=self.behaviour.vocab_multiple,
-                )
-                for layer in self._layers
-            )
-        return self._elements[key]
-
-    def kept(self, strategy: Strategy) -> tuple[Kept, ...]:
-        """Return what each kind of layer, the embedding and the head keep of one micro-batch."""
-        key = (
-            strategy.tp,
-            strategy.cp,
-            strategy.etp,
-            strategy.micro_batch,
-            strategy.sequence_parallel,
-        )
-        if key not in self._kept:
-            hidden = self._graph.model.hidden
-            self._kept[key] = tuple(
-                layer_kept(layer, hidden, self._shape(layer, strategy), self.behaviour)
-                for layer in self._layers
-            )
-        return self._kept[key]
-
-    def _shape(self, layer: Layer, strategy: Strategy) -> LocalShape:
-        training = self._training
-        decoder = any(operator.name.startswith("cross.") for operator in layer.operators)
-        sequence = (decoder and training.decoder_sequence) or training.sequence
-        return LocalShape(
-            samples=strategy.micro_batch / strategy.cp,
-            tokens=strategy.micro_batch * sequence / strategy.cp,
-            context=sequence,
-            tp=strategy.tp,
-            residual=strategy.tp if strategy.sequence_parallel else 1,
-            etp=strategy.etp,
-            flash=training.attention == "flash",
-        )
-
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
-        states = self._states(strategy)
-        activations = self._activations(strategy)
-        standing = [*states.values(), *self._communication(strategy)]
-        early = [item for name, item in states.items() if name != "gradients"]
-        early += [*self._communication(strategy), *activations]
-        if self._gradients_stay(strategy):
-            early.append(states["gradients"])
-        return tuple(
-            self._moment(name, strategy, items)
-            for name, items in (
-                ("loss", [*early, self._logits(strategy)]),
-                ("backward", [*early, *self._working(strategy)]),
-                ("step", [*standing, self._temporaries(strategy)]),
-            )
+        terms, behaviour = self._terms, self._terms.behaviour
+        standing, early, late = self._phases(strategy)
+        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy)])
+        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy)])
+        still = weighted("", [(behaviour.static_fragmentation, item) for item in standing])
+        before = add("", early)
+        after = add("", late) if late else self._nothing
+        share, context = terms.fragmentation(strategy), terms.context(strategy)
+
+        def moment(
+            name: str, items: list[StageTerm], loose: list[StageTerm], others: StageTerm
+        ) -> MemoryMoment:
+            lost = weighted("fragmentation", [(1.0, still), *((share, item) for item in loose)])
+            cached = weighted("cached", [(behaviour.unshared, others)])
+            values = (*standing, *items, *_present([lost, cached]), context)
+            return MemoryMoment(name=name, terms=values, beyond_allocated=BEYOND_ALLOCATED)
+
+        return (
+            moment("loss", [*early, *loss], [before, *loss], after),
+            moment("backward", [*early, *backward], [before, *backward], after),
+            moment("step", late, [after], before),
         )
 
-    def _gradients_stay(self, strategy: Strategy) -> bool:
-        return self.behaviour.gradient_buffers or strategy.microbatches > 1
-
-    def _moment(self, name: str, strategy: Strategy, items: list[StageTerm]) -> MemoryMoment:
-        behaviour = self.behaviour
-        shares = [
-            behaviour.static_fragmentation if item.name in _STATIC else behaviour.fragmentation
-            for item in items
+    def _phases(
+        self, strategy: Strategy
+    ) -> tuple[list[StageTerm], list[StageTerm], list[StageTerm]]:
+        """Return what always stands, what forward and backward pass add, and what the step adds."""
+        states = self._terms.states(strategy)
+        gradients = states.pop("gradients")
+        standing = [*states.values(), self._terms.placeholders(strategy)]
+        early = [
+            self._terms.activations(strategy),
+            self._terms.transfers(strategy),
+            self._terms.gathered_ends(strategy),
         ]
-        scaled = [_scaled(item, share) for item, share in zip(items, shares, strict=True)]
-        terms = (*items, add("fragmentation", scaled), self._context(strategy))
-        return MemoryMoment(name=name, terms=terms, beyond_allocated=BEYOND_ALLOCATED)
-
-    # -- terms ---------------------------------------------------------------------------------------------
-
-    def _states(self, strategy: Strategy) -> dict[str, StageTerm]:
-        """Return weights, gradients and optimizer state, each sharded from its ZeRO stage on."""
-        b = self.behaviour
-        on_device = 1.0 - strategy.offload_optimizer
-        rows = (
-            ("parameters", b.weight, b.frozen, 3),
-            ("gradients", b.gradient, 0.0, 2),
-            ("optimizer", b.state * on_device, 0.0, 1),
-        )
-        return {
-            name: self._by_layer(name, strategy, _sharded(strategy, stage, trained, frozen))
-            for name, trained, frozen, stage in rows
-        }
-
-    def _by_layer(
-        self, name: str, strategy: Strategy, size: Callable[[LocalElements], float]
-    ) -> StageTerm:
-        """Return a term with ``size`` of every layer's elements; tied weights count once where both ends meet."""
-        *kinds, first, last = (size(elements) for elements in self.elements(strategy))
-        both = 0.0
-        if self._graph.tied and strategy.pp == 1:
-            both = -size(LocalElements(dense=self._tied(strategy)))
-        return term(name, len(kinds), layer=tuple(kinds), first=first, last=last, fixed=both)
-
-    def _tied(self, strategy: Strategy) -> float:
-        rows = padded(self._graph.model.vocab, self.behaviour.vocab_multiple * strategy.tp)
-        return rows * self._graph.model.hidden / strategy.tp
-
-    def _activations(self, strategy: Strategy) -> list[StageTerm]:
-        """Return kept activations; a fully recomputed layer keeps its input only."""
-        kinds = len(self._graph.kinds)
-        share = 1.0 - strategy.offload_activations
-        kept = self.kept(strategy)
-        by_layer = tuple(share * _chosen(item, strategy) for item in kept[:kinds])
-        inputs = tuple(share * item.input for item in kept[:kinds])
-        return [
-            term(
-                "activations",
-                kinds,
-                flight_layer=by_layer,
-                flight_recomputed=tuple(i - k for i, k in zip(inputs, by_layer, strict=True)),
-                flight_first=kept[kinds].whole,
-                flight_last=kept[kinds + 1].whole,
-            )
-        ]
-
-    def _logits(self, strategy: Strategy) -> StageTerm:
-        """Return the logits of one micro-batch and what the loss makes of them."""
-        model, b = self._graph.model, self.behaviour
-        width = padded(model.vocab or model.classes, b.vocab_multiple * strategy.tp) / strategy.tp
-        sequence = self._training.decoder_sequence or self._training.sequence
-        size = strategy.micro_batch * sequence / strategy.cp * width
-        return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
-
-    def _working(self, strategy: Strategy) -> list[StageTerm]:
-        """Return the recomputed activations of one layer and the gradients that flow through it."""
-        kinds = len(self._graph.kinds)
-        kept = self.kept(strategy)[:kinds]
-        buffer = max(item.selective for item in kept)
-        where = "fixed" if strategy.recompute == "full" else "recompute_once"
-        flowing = max(item.widest for item in kept)
-        return [
-            term("recompute buffer", kinds, **{where: buffer}),
-            term("backward buffer", kinds, fixed=flowing),
-        ]
-
-    def _communication(self, strategy: Strategy) -> list[StageTerm]:
-        """Return gathered weights, buckets and pipeline buffers."""
-        kinds = len(self._graph.kinds)
-        return [
-            term("gathered parameters", kinds, **self._gathered(strategy)),
-            term("buckets", kinds, **self._buckets(strategy)),
-            term("stage inputs", kinds, fixed=self._transfers(strategy)),
-        ]
-
-    def _gathered(self, strategy: Strategy) -> dict[str, float]:
-        """Return whole weights on the rank: a few layers, and embedding or head where they are."""
-        b = self.behaviour
-        if strategy.zero < 3:
-            return {}
-        *kinds, first, last = (elements.total for elements in self.elements(strategy))
-        if b.live_parameters:
-            live = sum(kinds[kind] for kind in self._graph.layers) / strategy.pp + first + last
-            return {"fixed": b.gather * min(b.live_parameters, live)}
-        layers = b.gather * b.gathered_layers * max(kinds)
-        if self._graph.tied:
-            last -= self._tied(strategy)
-        return {"fixed": layers, "first": b.gather * first, "last": b.gather * last}
-
-    def _buckets(self, strategy: Strategy) -> dict[str, float]:
-        b = self.behaviour
-        whole = sum(elements.total for elements in self.elements(strategy))
-        size = b.element * b.buckets * min(b.bucket_elements, whole * len(self._graph.layers))
-        if strategy.zero == 0 or not size:
-            return {}
-        return {"fixed": size}
-
-    def _transfers(self, strategy: Strategy) -> float:
-        """Return the buffers of a pipeline rank: an activation received and a gradient received."""
-        if strategy.pp == 1:
-            return 0.0
-        return 2 * max(item.input for item in self.kept(strategy)[: len(self._graph.kinds)])
-
-    def _temporaries(self, strategy: Strategy) -> StageTerm:
-        """Return what the optimizer step allocates, over the shard it updates."""
-        size = self.behaviour.step + self.behaviour.unreduced_gradient
-        return self._by_layer("optimizer temporaries", strategy, _sharded(strategy, 1, size, 0.0))
-
-    def _context(self, strategy: Strategy) -> StageTerm:
-        """Return the CUDA context and one communicator per group of more than one rank."""
-        groups = sum(
-            degree > 1
-            for degree in (strategy.tp, strategy.pp, strategy.cp, strategy.ep, strategy.dp)
-        )
-        size = self.behaviour.context + self.behaviour.communicator * groups
-        return term("context", len(self._graph.kinds), fixed=size)
+        late = [self._terms.buckets(strategy), self._terms.temporaries(strategy)]
+        stay = self._terms.behaviour.gradient_buffers or strategy.microbatches > 1
+        (standing if stay else late).append(gradients)
+        return _present(standing), _present(early), _present(late)
 
 
-def _chosen(kept: Kept, strategy: Strategy) -> float:
-    if strategy.recompute == "full":
-        return kept.input
-    return kept.selective if strategy.recompute == "selective" else kept.whole
-
-
-def _sharded(
-    strategy: Strategy, stage: int, trained: float, frozen: float
-) -> Callable[[LocalElements], float]:
-    """Return the bytes of a layer's elements; divided over the ranks if the ZeRO stage reaches ``stage``."""
-    reached = strategy.zero >= stage
-    dense = trained / (strategy.sharding_ranks if reached else 1)
-    expert = trained / (_expert_ranks(strategy) if reached else 1)
-    still = frozen / (strategy.sharding_ranks if reached else 1)
-    return lambda e: dense * e.dense + expert * e.expert + still * e.frozen
-
-
-def _expert_ranks(strategy: Strategy) -> int:
-    replicas = strategy.expert_dp
-    return min(replicas, strategy.zero_group) if strategy.zero_group else replicas
-
-
-def _scaled(item: StageTerm, factor: float) -> StageTerm:
-    """Return ``factor`` times a term."""
-    return StageTerm(
-        name=item.name,
-        fixed=factor * item.fixed,
-        first=factor * item.first,
-        last=factor * item.last,
-        layer=tuple(factor * value for value in item.layer),
-        recomputed=tuple(factor * value for value in item.recomputed),
-        flight_fixed=factor * item.flight_fixed,
-        flight_first=factor * item.flight_first,
-        flight_last=factor * item.flight_last,
-        flight_layer=tuple(factor * value for value in item.flight_layer),
-        flight_recomputed=tuple(factor * value for value in item.flight_recomputed),
-        recompute_once=factor * item.recompute_once,
-    )
+def _present(items: Sequence[StageTerm]) -> list[StageTerm]:
+    """Return the terms that are not zero everywhere."""
+    return [item for item in items if not item.empty]

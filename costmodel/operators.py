@@ -44,6 +44,8 @@ class Operator:
         flops, traffic_bytes, saved_bytes: Of an ``opaque`` operator: forward FLOPs, bytes moved forward and
             bytes kept for the backward pass, per sample.
         backward_ratio: Backward over forward FLOPs of an ``opaque`` operator.
+        encoder_tokens: Whether it runs over the encoder's tokens inside a decoder layer (keys and values of
+            cross-attention).
         trainable: Whether its parameters get gradients.
     """
 
@@ -61,6 +63,7 @@ class Operator:
     traffic_bytes: float = 0.0
     saved_bytes: float = 0.0
     backward_ratio: float = 2.0
+    encoder_tokens: bool = False
     trainable: bool = True
 
     @property
@@ -168,6 +171,16 @@ def _matmul(
 
 
 def _attention(model: ModelSpec, spec: AttentionSpec, name: str) -> list[Operator]:
+    if spec.latent:
+        projections = _latent_projections(model, spec, name)
+    elif name == "cross":
+        projections = _cross_projections(model, spec)
+    else:
+        projections = [*_projections(model, spec, name), *_head_norms(spec, name)]
+    rotates = model.rotary and not model.positions and name != "cross"
+    rope = Operator(
+        name=f"{name}.rope", kind="rope", inputs=spec.qk_width, split="heads", attention=spec
+    )
     core = Operator(
         name=f"{name}.core",
         kind="attention",
@@ -178,15 +191,27 @@ def _attention(model: ModelSpec, spec: AttentionSpec, name: str) -> list[Operato
         biases=(spec.heads if spec.sinks else 0) + spec.relative_buckets * spec.heads,
     )
     out = _matmul(f"{name}.out", spec.value_width, model.hidden, "row", bias=spec.out_bias)
-    rope = Operator(
-        name=f"{name}.rope", kind="rope", inputs=spec.qk_width, split="heads", attention=spec
-    )
     residual = Operator(name=f"{name}.residual", kind="residual", inputs=model.hidden)
-    if spec.latent:
-        return [*_latent_projections(model, spec, name), rope, core, out, residual]
-    width = spec.heads * spec.head_dim + 2 * spec.kv_heads * spec.head_dim
-    qkv = _matmul(f"{name}.qkv", model.hidden, width, "column", bias=spec.qkv_bias, attention=spec)
-    norms = [
+    return [*projections, *([rope] if rotates else []), core, out, residual]
+
+
+def _projections(model: ModelSpec, spec: AttentionSpec, name: str) -> list[Operator]:
+    width = (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+    bias = spec.qkv_bias
+    return [_matmul(f"{name}.qkv", model.hidden, width, "column", bias=bias, attention=spec)]
+
+
+def _cross_projections(model: ModelSpec, spec: AttentionSpec) -> list[Operator]:
+    """Return queries of the decoder's tokens, and keys and values of the encoder's."""
+    bias = spec.qkv_bias
+    width = 2 * spec.kv_heads * spec.head_dim
+    query = _matmul("cross.q", model.hidden, spec.qk_width, "column", bias=bias)
+    pair = _matmul("cross.kv", model.hidden, width, "column", bias=bias, attention=spec)
+    return [query, replace(pair, encoder_tokens=True)]
+
+
+def _head_norms(spec: AttentionSpec, name: str) -> list[Operator]:
+    return [
         Operator(
             name=f"{name}.{which}_norm",
             kind="norm",
@@ -198,14 +223,6 @@ def _attention(model: ModelSpec, spec: AttentionSpec, name: str) -> list[Operato
         )
         for which, heads in (("q", spec.heads), ("k", spec.kv_heads))
         if spec.qk_norm
-    ]
-    return [
-        qkv,
-        *norms,
-        *([rope] if model.rotary and not model.positions else []),
-        core,
-        out,
-        residual,
     ]
 
 

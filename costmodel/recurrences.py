@@ -22,6 +22,8 @@ def rank_ends(work: PipelineWork) -> list[int]:
         return _gpipe_ends(work)
     if schedule == "interleaved":
         return _Interleaved(work).ends()
+    if schedule == "no_flush":
+        return _busy_ends(work)
     return _Wave(work).ends()
 
 
@@ -40,6 +42,12 @@ def _gpipe_ends(work: PipelineWork) -> list[int]:
         ends[rank] = end + more * slowest
         end += work.transfer_ns[rank - 1]
     return ends
+
+
+def _busy_ends(work: PipelineWork) -> list[int]:
+    """Without flush nothing is waited for: each rank is busy for m (f + b)."""
+    pairs = zip(work.forward_ns, work.backward_ns, strict=True)
+    return [work.shape.microbatches * (forward + backward) for forward, backward in pairs]
 
 
 class _Wave:
@@ -166,22 +174,33 @@ class _Interleaved:
             self._backward(tick, low, high)
 
     def _forward(self, tick: int, low: int, high: int) -> None:
-        end, data, row = self.end, self.forward_data, self.forward[tick % self.period]
-        for rank in range(low, high):
-            end[rank] = max(end[rank], data[rank]) + row[rank]
-        for rank in range(low, min(high, self.ranks - 1)):
-            data[rank + 1] = end[rank] + self.hops[rank]
+        """Do the forwards of ranks ``low`` to before ``high`` and pass their results on."""
+        end, data, row = self.end[low:high], self.forward_data, self.forward[tick % self.period]
+        done = [
+            (e if e > a else a) + d  # noqa: FURB136
+            for e, a, d in zip(end, data[low:high], row[low:high], strict=True)
+        ]
+        self.end[low:high] = done
+        hops = self.hops[low:high]
+        data[low + 1 : high + 1] = [e + hop for e, hop in zip(done, hops, strict=False)]
         wraps = (tick + 1 - self.start) % self.period >= self.ranks
-        data[0] = end[-1] + self.wrap if wraps else 0
+        data[0] = self.end[-1] + self.wrap if wraps else 0
 
     def _backward(self, tick: int, low: int, high: int) -> None:
-        end, data, row = self.end, self.backward_data, self.backward[tick % self.period]
-        for rank in range(low, high):
-            end[rank] = max(end[rank], data[rank]) + row[rank]
-        for rank in range(max(low, 1), high):
-            data[rank - 1] = end[rank] + self.hops[rank - 1]
+        """Do the backwards of ranks ``low`` to before ``high`` and pass their results back."""
+        end, data, row = self.end[low:high], self.backward_data, self.backward[tick % self.period]
+        done = [
+            (e if e > a else a) + d  # noqa: FURB136
+            for e, a, d in zip(end, data[low:high], row[low:high], strict=True)
+        ]
+        self.end[low:high] = done
+        above = max(low, 1)
+        hops = self.hops[above - 1 : high - 1]
+        data[above - 1 : high - 1] = [
+            e + hop for e, hop in zip(done[above - low :], hops, strict=True)
+        ]
         wraps = (tick + 1) % self.period >= self.ranks
-        data[self.ranks - 1] = end[0] + self.wrap if wraps else 0
+        data[-1] = self.end[0] + self.wrap if wraps else 0
 
     def _state(self) -> State:
         return [*self.end, *self.forward_data, *self.backward_data]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from costmodel.frameworks import FRAMEWORKS
 from costmodel.graph import ModelGraph, build_graph
 from costmodel.linear import ChunkContent
 from costmodel.memory import (
@@ -11,6 +12,7 @@ from costmodel.memory import (
     memory_moments,
     stage_memory,
 )
+from costmodel.memory_behaviour import FRAMEWORKS_WITH_MEMORY
 from costmodel.spec import (
     AttentionSpec,
     ClusterSpec,
@@ -148,3 +150,7 @@ def test_tied_weights_count_once_on_one_stage_and_twice_on_two() -> None:
         return stage_memory(moments[-1:], (chunk,)).allocated_bytes
 
     assert states(tied=False) - states(tied=True) == pytest.approx(tables)
+
+
+def test_every_framework_with_a_time_model_has_a_memory_model() -> None:
+    assert set(FRAMEWORKS_WITH_MEMORY) == set(FRAMEWORKS)

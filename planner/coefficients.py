@@ -1,0 +1,293 @@
+"""The one border where prices become integers: nanoseconds of time, KiB of memory.
+
+Behind it simulation, memory verdict, bounds and solver use exactly these integers, so they cannot disagree. Times are
+rounded to the nearest nanosecond per coefficient; bytes are rounded up per coefficient, so that a placement that fits
+in KiB fits in bytes (a saving is rounded towards zero).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from costmodel.cost import MemoryMoment, StrategyCost
+from costmodel.linear import StageTerm
+from costmodel.schedules import Shape, in_flight
+from costmodel.strategy import Strategy
+from costmodel.timeline import PipelineWork
+from planner.plan import Chunk, Placement
+
+KIB = 1024
+NS_PER_S = 1_000_000_000
+
+
+class Linear(NamedTuple):
+    """An integer affine function of what a chunk or rank holds.
+
+    Attributes:
+        fixed: Once.
+        first, last: Where the embedding / the head is.
+        layer: Per layer of each kind.
+        recomputed: Added per recomputed layer of each kind.
+    """
+
+    fixed: int
+    first: int
+    last: int
+    layer: tuple[int, ...]
+    recomputed: tuple[int, ...]
+
+    def value(
+        self, layers: Sequence[int], recomputed: Sequence[int], first: bool, last: bool
+    ) -> int:
+        """Return the function for layers by kind, recomputed ones by kind, embedding and head."""
+        total = self.fixed + self.first * first + self.last * last
+        for price, count, extra, again in zip(
+            self.layer, layers, self.recomputed, recomputed, strict=True
+        ):
+            total += price * count + extra * again
+        return total
+
+
+class MemoryRow(NamedTuple):
+    """KiB of a rank at one moment: ``kept`` once, ``flight`` for each micro-batch in flight.
+
+    ``recompute_once`` is added where any layer recomputes.
+    """
+
+    name: str
+    kept: Linear
+    flight: Linear
+    recompute_once: int
+
+    def of_chunk(self, in_flight: int) -> Linear:
+        """Return the KiB of a chunk that keeps ``in_flight`` micro-batches, without the rank's own."""
+        kept, flight = self.kept, self.flight
+        return Linear(
+            in_flight * flight.fixed,
+            kept.first + in_flight * flight.first,
+            kept.last + in_flight * flight.last,
+            _weighted(kept.layer, flight.layer, in_flight),
+            _weighted(kept.recomputed, flight.recomputed, in_flight),
+        )
+
+
+class Arrangement(NamedTuple):
+    """A placement in the search: layer positions at which chunks begin and end, recomputed layers of each.
+
+    Chunk ``v`` holds layers ``cuts[v]`` to ``cuts[v + 1] - 1``; its first ``recomputed[v]`` recompute.
+    """
+
+    cuts: tuple[int, ...]
+    recomputed: tuple[int, ...]
+
+    def placement(self, device_groups: tuple[int, ...] = ()) -> Placement:
+        """Return the placement as the plan shows it."""
+        chunks = tuple(
+            Chunk(first_layer=start, layers=stop - start, recomputed=again)
+            for start, stop, again in zip(
+                self.cuts[:-1], self.cuts[1:], self.recomputed, strict=True
+            )
+        )
+        return Placement(chunks=chunks, device_groups=device_groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coefficients:
+    """Everything the search knows of one strategy, as integers.
+
+    Attributes:
+        strategy: Whose coefficients these are.
+        shape: Its schedule, ranks, chunks a rank and micro-batches.
+        layer_kinds: Kind index of each layer, in order.
+        forward, backward, weight: Nanoseconds of one micro-batch on one chunk (backward includes weight).
+        transfer_ns: By boundary, as in PipelineWork.
+        finish: Alternatives; a rank pays the largest after its last task, in nanoseconds.
+        memory: KiB of a rank, by moment.
+        fixed_ns: Outside the schedule; part of every rank's finish.
+        recompute_all: Whether every layer recomputes.
+        limit_kib: What a rank may hold.
+    """
+
+    strategy: Strategy
+    shape: Shape
+    layer_kinds: tuple[int, ...]
+    forward: Linear
+    backward: Linear
+    weight: Linear
+    transfer_ns: tuple[int, ...]
+    finish: tuple[Linear, ...]
+    memory: tuple[MemoryRow, ...]
+    fixed_ns: int
+    recompute_all: bool
+    limit_kib: int
+
+    @cached_property
+    def kinds(self) -> int:
+        """Number of layer kinds."""
+        return len(self.forward.layer)
+
+    @cached_property
+    def counts(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of each kind among the first i layers, for i = 0 to the number of layers."""
+        rows = [(0,) * self.kinds]
+        for kind in self.layer_kinds:
+            rows.append(tuple(c + (at == kind) for at, c in enumerate(rows[-1])))
+        return tuple(rows)
+
+    @cached_property
+    def in_flight(self) -> tuple[tuple[int, ...], ...]:
+        """Micro-batches in flight by rank and chunk at the rank's peak."""
+        return in_flight(self.shape)
+
+    @cached_property
+    def chunk_memory(self) -> tuple[tuple[tuple[Linear, ...], ...], ...]:
+        """KiB as a function of the content, by moment, rank and chunk."""
+        return tuple(
+            tuple(tuple(row.of_chunk(count) for count in rank) for rank in self.in_flight)
+            for row in self.memory
+        )
+
+    def between(self, start: int, stop: int) -> tuple[int, ...]:
+        """Return layers by kind from ``start`` to before ``stop``."""
+        low, high = self.counts[start], self.counts[stop]
+        return tuple(b - a for a, b in zip(low, high, strict=True))
+
+    def finish_ns(
+        self, layers: Sequence[int], recomputed: Sequence[int], first: bool, last: bool
+    ) -> int:
+        """Return what a rank of this content does after its last task."""
+        alternatives = [item.value(layers, recomputed, first, last) for item in self.finish]
+        return self.fixed_ns + max(alternatives, default=0)
+
+    def demand_kib(self, rank: int, arrangement: Arrangement) -> tuple[int, str]:
+        """Return the most KiB ``rank`` holds, and at which moment."""
+        return max(
+            (self._moment_kib(index, rank, arrangement), row.name)
+            for index, row in enumerate(self.memory)
+        )
+
+    def _moment_kib(self, index: int, rank: int, arrangement: Arrangement) -> int:
+        row, total = self.memory[index], self.memory[index].kept.fixed
+        last_stage = self.shape.ranks * self.shape.chunks - 1
+        for chunk, linear in enumerate(self.chunk_memory[index][rank]):
+            stage = chunk * self.shape.ranks + rank
+            start, stop = arrangement.cuts[stage], arrangement.cuts[stage + 1]
+            again = self.between(start, start + arrangement.recomputed[stage])
+            total += linear.value(self.between(start, stop), again, stage == 0, stage == last_stage)
+        recomputes = any(arrangement.recomputed[rank :: self.shape.ranks])
+        return total + row.recompute_once * recomputes
+
+    def peak_kib(self, arrangement: Arrangement) -> int:
+        """Return the KiB of the fullest rank."""
+        return max(self.demand_kib(rank, arrangement)[0] for rank in range(self.shape.ranks))
+
+    def fits(self, arrangement: Arrangement) -> bool:
+        """Return whether every rank stays within the limit."""
+        return self.peak_kib(arrangement) <= self.limit_kib
+
+    def work(self, arrangement: Arrangement) -> PipelineWork:
+        """Return what the simulator executes for ``arrangement``."""
+        cuts, ranks = arrangement.cuts, self.shape.ranks
+        stages = range(len(cuts) - 1)
+        held = [self.between(cuts[v], cuts[v + 1]) for v in stages]
+        again = [self.between(cuts[v], cuts[v] + arrangement.recomputed[v]) for v in stages]
+
+        def times(linear: Linear) -> tuple[int, ...]:
+            return tuple(linear.value(held[v], again[v], v == 0, v == stages[-1]) for v in stages)
+
+        finish = tuple(
+            self.finish_ns(_total(held[r::ranks]), _total(again[r::ranks]), r == 0, r == ranks - 1)
+            for r in range(ranks)
+        )
+        return PipelineWork(
+            shape=self.shape,
+            forward_ns=times(self.forward),
+            backward_ns=times(self.backward),
+            weight_ns=times(self.weight),
+            transfer_ns=self.transfer_ns,
+            finish_ns=finish,
+        )
+
+
+def coefficients(cost: StrategyCost, memory_limit_bytes: float) -> Coefficients:
+    """Return the integer coefficients of a priced strategy under a memory limit per GPU."""
+    strategy = cost.strategy
+    kinds = max(cost.layer_kinds) + 1
+    transfer = cost.transfer_s or (0.0,) * strategy.pp
+    return Coefficients(
+        strategy=strategy,
+        shape=Shape(strategy.schedule, strategy.pp, strategy.vpp, strategy.microbatches),
+        layer_kinds=cost.layer_kinds,
+        forward=nanoseconds(cost.forward, kinds),
+        backward=nanoseconds(cost.backward, kinds),
+        weight=nanoseconds(cost.weight_gradient, kinds),
+        transfer_ns=tuple(to_ns(seconds) for seconds in transfer),
+        finish=tuple(nanoseconds(item.terms, kinds) for item in cost.finish),
+        memory=tuple(kibibytes(moment, kinds) for moment in cost.memory),
+        fixed_ns=to_ns(cost.fixed_s),
+        recompute_all=strategy.recompute == "full",
+        limit_kib=limit_kib(memory_limit_bytes),
+    )
+
+
+def limit_kib(memory_limit_bytes: float) -> int:
+    """Return whole KiB within a limit in bytes."""
+    return math.floor(memory_limit_bytes / KIB)
+
+
+def to_ns(seconds: float) -> int:
+    """Round seconds to whole nanoseconds."""
+    return round(seconds * NS_PER_S)
+
+
+def to_kib(size: float) -> int:
+    """Round bytes up to whole KiB."""
+    return math.ceil(size / KIB)
+
+
+def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
+    """Sum named seconds of one micro-batch into one integer function.
+
+    Raises:
+        ValueError: A time depends on whether any layer recomputes, which is not affine.
+    """
+    if any(term.recompute_once for term in terms):
+        raise ValueError("only memory may have a part that is paid once where layers recompute")
+    layers = range(kinds)
+    return Linear(
+        to_ns(sum(term.fixed + term.flight_fixed for term in terms)),
+        to_ns(sum(term.first + term.flight_first for term in terms)),
+        to_ns(sum(term.last + term.flight_last for term in terms)),
+        tuple(to_ns(sum(t.layer[k] + t.flight_layer[k] for t in terms)) for k in layers),
+        tuple(to_ns(sum(t.recomputed[k] + t.flight_recomputed[k] for t in terms)) for k in layers),
+    )
+
+
+def kibibytes(moment: MemoryMoment, kinds: int) -> MemoryRow:
+    """Sum named bytes of one moment into one integer function."""
+    terms, layers = moment.terms, range(kinds)
+    kept = Linear(
+        to_kib(sum(term.fixed for term in terms)),
+        to_kib(sum(term.first for term in terms)),
+        to_kib(sum(term.last for term in terms)),
+        tuple(to_kib(sum(term.layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(sum(term.recomputed[k] for term in terms)) for k in layers),
+    )
+    flight = Linear(
+        to_kib(sum(term.flight_fixed for term in terms)),
+        to_kib(sum(term.flight_first for term in terms)),
+        to_kib(sum(term.flight_last for term in terms)),
+        tuple(to_kib(sum(term.flight_layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(sum(term.flight_recomputed[k] for term in terms)) for k in layers),
+    )
+    return MemoryRow(moment.name, kept, flight, to_kib(sum(t.recompute_once for t in terms)))
+
+
+def _weighted(kept: Sequence[int], flight: Sequence[int], count: int) -> tuple[int, ...]:
+    return tuple(one + count * other for one, other in zip(kept, flight, strict=True))
+
+
+def _total(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*rows, strict=True))

@@ -1,0 +1,317 @@
+"""The certified search: best first over tiers that cost more and tell more.
+
+Every strategy has a key, a lower bound of its iteration. The strategy with the smallest key is looked at more closely:
+closed-form bound with its finish and memory -> bound over all placements -> simulation -> exact proof. The search ends
+when the smallest key reaches the K-th best simulated plan (within the tolerance): no plan that was not looked at can
+then belong to the first K.
+"""
+
+import heapq
+import math
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from costmodel.strategy import Strategy
+from planner.bounds import time_bounds
+from planner.candidate import (
+    Candidate,
+    Tier,
+    settle_bound,
+    settle_placement,
+)
+from planner.coefficients import KIB, Arrangement, Coefficients, coefficients, limit_kib
+from planner.columns import Columns, IntColumn
+from planner.even_bounds import grouped_even_bounds
+from planner.even_cuts import balanced_cuts
+from planner.even_search import demands_kib, settle_even
+from planner.memory_test import memory_verdict
+from planner.plan import Placement
+from planner.priced_rows import RowPricer
+from planner.pricer import PricerLike
+from planner.proof import prove
+
+_FIRST_ROWS, _MOST_ROWS = 64, 2048
+"""Rows refined at a time: few at first, when most searches end, then doubling."""
+_NEAREST = 12
+"""Strategies that do not fit whose exact demand is compared."""
+_NO_GOAL = 1 << 62
+"""A bound that nothing reaches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPlan:
+    """A strategy with its best placement; everything else follows from its coefficients."""
+
+    strategy: Strategy
+    placement: Placement
+    arrangement: Arrangement
+    iteration_ns: int
+    lower_bound_ns: int
+    peak_kib: int
+    coefficients: Coefficients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShortage:
+    """By how many bytes a rank of a strategy exceeds the limit with every layer recomputing."""
+
+    strategy: Strategy
+    rank: int
+    moment: str
+    demand_bytes: int
+    over_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineResult:
+    """The ranked plans and how sure the ranking is.
+
+    Attributes:
+        ranked: Best first; ties by peak memory, then by row.
+        lower_bound_ns: No plan of the space simulates faster; 0 while nothing is known.
+        proved: Whether the first ``top`` plans are proved within the tolerance.
+        strategies, solved, simulated: Rows, solver calls, simulations.
+        rejected_by_memory: How many strategies were found not to fit (of those looked at).
+        nearest: Of these the one that lacks least, where no plan fits.
+    """
+
+    ranked: tuple[RankedPlan, ...] = ()
+    lower_bound_ns: int = 0
+    proved: bool = True
+    strategies: int = 0
+    solved: int = 0
+    simulated: int = 0
+    rejected_by_memory: int = 0
+    nearest: MemoryShortage | None = None
+
+
+def search(
+    columns: Columns,
+    pricer: PricerLike,
+    *,
+    memory_limit_bytes: float,
+    top: int = 1,
+    tolerance: float = 1e-3,
+    time_limit_s: float | None = None,
+    uneven: bool = True,
+) -> EngineResult:
+    """Return the ``top`` fastest plans over the given strategies and all their placements.
+
+    Args:
+        columns: Legal strategies.
+        pricer: Prices them.
+        memory_limit_bytes: What a GPU may hold.
+        top: How many strategies to rank.
+        tolerance: Relative gap at which the ranking counts as proved; 0 is exact.
+        time_limit_s: Wall seconds after which the best so far is returned; None is no limit.
+        uneven: Whether stages may differ; if not, they are equal but for embedding and head.
+
+    The placements of interleaved strategies are the balanced ones of planner.even_cuts.
+    """
+    deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
+    limits = _Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
+    if not len(columns):
+        return EngineResult()
+    run = _Search(columns, pricer, limits)
+    run.explore()
+    return run.result()
+
+
+class _Limits(NamedTuple):
+    """What bounds a search."""
+
+    memory_kib: int
+    top: int
+    tolerance: float
+    deadline: float
+    uneven: bool
+
+
+class _Search:
+    """State of one search."""
+
+    def __init__(self, columns: Columns, pricer: PricerLike, limits: _Limits) -> None:
+        self.columns, self.pricer, self.limits = columns, pricer, limits
+        self.prices = RowPricer(pricer, columns)
+        self.rows = self.prices.time()
+        self.keys = time_bounds(self.rows)
+        self.order = np.argsort(self.keys, kind="stable")
+        self.next = 0
+        self.heap: list[tuple[int, int, Candidate | None]] = []
+        self.found: list[Candidate] = []
+        self.worst = self.closed_ns = math.inf
+        self.solved = self.simulated = self.unfit = 0
+        self.nearest: list[tuple[float, int]] = []
+        self.unproved = False
+
+    def explore(self) -> None:
+        """Run until the ranking is proved, nothing is left or the time is up."""
+        size = _FIRST_ROWS
+        while self._next_key() < self._goal():
+            if time.monotonic() > self.limits.deadline:
+                self.unproved = True
+                return
+            if self._untouched_key() <= self._heap_key():
+                self._refine(self.order[self.next : self.next + size])
+                self.next, size = self.next + size, min(2 * size, _MOST_ROWS)
+            else:
+                self._advance()
+
+    def _untouched_key(self) -> float:
+        if self.next >= len(self.order):
+            return math.inf
+        return int(self.keys[self.order[self.next]])
+
+    def _heap_key(self) -> float:
+        return self.heap[0][0] if self.heap else math.inf
+
+    def _next_key(self) -> float:
+        return min(self._untouched_key(), self._heap_key())
+
+    def _note(self, candidate: Candidate, known: bool) -> None:
+        """Keep the time of the K-th best plan; it is infinite while there are fewer."""
+        if candidate.time_ns is None:
+            return
+        if not known:
+            self.found.append(candidate)
+        if len(self.found) >= self.limits.top:
+            self.worst = self._ranked()[self.limits.top - 1].time_ns or math.inf
+
+    def _ranked(self) -> list[Candidate]:
+        return sorted(self.found, key=lambda item: (item.time_ns or 0, item.row))
+
+    def _goal(self) -> float:
+        """Return the key from which on nothing can belong to the first K, within the tolerance."""
+        return _within(self.worst, self.limits.tolerance)
+
+    def _refine(self, rows: IntColumn) -> None:
+        """Price finish and memory of rows; those that may fit and may be fast enough go on the heap."""
+        part = self.rows.at(rows, self.prices.finish(rows))
+        keys = np.maximum(time_bounds(part), self.keys[rows])
+        keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
+        fits, shortage = memory_verdict(part, self.prices.memory(rows), self.limits.memory_kib)
+        for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
+            self._reject(row, lack)
+        for key, row in zip(keys[fits].tolist(), rows[fits].tolist(), strict=True):
+            heapq.heappush(self.heap, (key, row, None))
+
+    def _reject(self, row: int, lack: float) -> None:
+        self.unfit += 1
+        self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, (lack, row)])
+
+    def _advance(self) -> None:
+        """Take the most promising candidate one tier further."""
+        key, row, candidate = heapq.heappop(self.heap)
+        if candidate is None:
+            candidate = self._new(row, key)
+        else:
+            self._settle(candidate)
+        if candidate.tier is Tier.CLOSED:
+            self.closed_ns = min(self.closed_ns, candidate.lower_ns)
+        elif candidate.tier is not Tier.BOUNDED:
+            heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
+
+    def _new(self, row: int, key: int) -> Candidate:
+        cost = self.pricer.cost(self.columns.strategy(row))
+        given = coefficients(cost, self.limits.memory_kib * KIB)
+        candidate = Candidate(row=row, given=given, lower_ns=key)
+        if given.shape.chunks > 1 or not self.limits.uneven:
+            fits = settle_even(candidate, self._goal(), uneven=self.limits.uneven)
+        else:
+            goal = self._goal()
+            fits = settle_bound(candidate, None if math.isinf(goal) else int(goal))
+        self.simulated += candidate.simulated
+        if not fits:
+            self._reject(row, 0.0)
+        self._note(candidate, known=False)
+        return candidate
+
+    def _settle(self, candidate: Candidate) -> None:
+        goal, known = self._goal_of(candidate), candidate.time_ns is not None
+        before = candidate.simulated, candidate.solved
+        if candidate.lower_ns >= goal:
+            candidate.close(candidate.lower_ns)
+        elif candidate.tier is Tier.PLACED:
+            settle_placement(candidate, goal)
+        else:
+            limits = self.limits
+            if not prove(candidate, limits.tolerance, self.worst, limits.deadline):
+                self.unproved = True
+            candidate.close(candidate.lower_ns)
+        self.simulated += candidate.simulated - before[0]
+        self.solved += candidate.solved - before[1]
+        self._note(candidate, known)
+
+    def _goal_of(self, candidate: Candidate) -> int:
+        """Return the bound at which a candidate needs no further look."""
+        own = math.inf if candidate.time_ns is None else candidate.time_ns
+        goal = _within(min(self.worst, own), self.limits.tolerance)
+        return _NO_GOAL if math.isinf(goal) else int(goal)
+
+    def result(self) -> EngineResult:
+        """Return what was found."""
+        plans = [_plan(candidate) for candidate in self._ranked()[: self.limits.top + 8]]
+        plans.sort(key=lambda plan: (plan.iteration_ns, plan.peak_kib))
+        return EngineResult(
+            ranked=tuple(plans[: self.limits.top]),
+            lower_bound_ns=self._lower_bound(),
+            proved=not self.unproved,
+            strategies=len(self.columns),
+            solved=self.solved,
+            simulated=self.simulated,
+            rejected_by_memory=self.unfit,
+            nearest=None if self.found else self._least_shortage(),
+        )
+
+    def _lower_bound(self) -> int:
+        best = min((item.time_ns or 0 for item in self.found), default=math.inf)
+        bound = min(best, self.closed_ns, self._next_key())
+        return 0 if math.isinf(bound) else max(0, int(bound))
+
+    def _least_shortage(self) -> MemoryShortage | None:
+        shortages = [self._shortage(row) for _, row in self.nearest]
+        known = [shortage for shortage in shortages if shortage is not None]
+        return min(known, key=lambda item: item.over_bytes, default=None)
+
+    def _shortage(self, row: int) -> MemoryShortage | None:
+        """Return the worst rank of the balanced placement with every layer recomputing."""
+        strategy = self.columns.strategy(row)
+        given = coefficients(self.pricer.cost(strategy), self.limits.memory_kib * KIB)
+        cuts = next(iter(balanced_cuts(len(given.layer_kinds), strategy.pp * strategy.vpp)), None)
+        if cuts is None:
+            return None
+        sizes = tuple(stop - start for start, stop in pairwise(cuts))
+        everything = Arrangement(cuts, sizes)
+        demands = [(*given.demand_kib(rank, everything), rank) for rank in range(strategy.pp)]
+        demand, moment, rank = max(demands)
+        return MemoryShortage(
+            strategy=strategy,
+            rank=rank,
+            moment=moment,
+            demand_bytes=demand * KIB,
+            over_bytes=(demand - self.limits.memory_kib) * KIB,
+        )
+
+
+def _within(worst: float, tolerance: float) -> float:
+    """Return the least bound that is within ``tolerance`` of a time."""
+    return worst if math.isinf(worst) else math.ceil(worst * (1 - tolerance))
+
+
+def _plan(candidate: Candidate) -> RankedPlan:
+    given, arrangement = candidate.given, candidate.arrangement
+    if arrangement is None or candidate.time_ns is None:
+        raise ValueError("only candidates with a placement are ranked")
+    return RankedPlan(
+        strategy=given.strategy,
+        placement=arrangement.placement(),
+        arrangement=arrangement,
+        iteration_ns=candidate.time_ns,
+        lower_bound_ns=candidate.lower_ns,
+        peak_kib=int(demands_kib(given, arrangement).max()),
+        coefficients=given,
+    )

@@ -1,0 +1,42 @@
+"""What the search asks of pricing."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from costmodel.cost import Finish, MemoryMoment, StrategyCost
+from costmodel.linear import StageTerm
+from costmodel.strategy import Strategy
+
+BlockTerms = tuple[Sequence[StageTerm], Sequence[StageTerm], Sequence[StageTerm]]
+
+
+class PricerLike(Protocol):
+    """Prices strategies of one scenario, whole or in parts.
+
+    Each part depends only on the named fields of the strategy, so the search prices every distinct
+    combination once. The parts of ``cost(strategy)`` equal the parts priced alone.
+    """
+
+    block_fields: ClassVar[tuple[str, ...]]
+    transfer_fields: ClassVar[tuple[str, ...]]
+    finish_fields: ClassVar[tuple[str, ...]]
+    memory_fields: ClassVar[tuple[str, ...]]
+
+    @property
+    def layer_kinds(self) -> tuple[int, ...]:
+        """Kind index of each layer, in order."""
+
+    def cost(self, strategy: Strategy) -> StrategyCost:
+        """Return all prices of ``strategy``."""
+
+    def block(self, strategy: Strategy) -> BlockTerms:
+        """Return forward, backward and weight gradient of one micro-batch on a chunk."""
+
+    def transfer(self, strategy: Strategy) -> tuple[float, ...]:
+        """Return seconds of each pipeline boundary; empty without pipeline."""
+
+    def finish(self, strategy: Strategy) -> Sequence[Finish]:
+        """Return the alternatives for the end of the iteration."""
+
+    def memory(self, strategy: Strategy) -> Sequence[MemoryMoment]:
+        """Return bytes by moment."""

@@ -1,0 +1,15 @@
+"""The pricer of a scenario: its graph, cluster and training with the tables and calibration it names."""
+
+from costmodel.pricing import Pricer
+from costmodel.table import Table
+from planner.scenario import Scenario
+
+
+def make_pricer(scenario: Scenario) -> Pricer:
+    """Return the pricer; tables are read first to last, the formula prices what no table holds.
+
+    Raises:
+        InputError: If a table or the calibration cannot be read.
+    """
+    tables = [Table.merge(Table.load(path) for path in scenario.prices)] if scenario.prices else []
+    return Pricer(scenario.graph, scenario.cluster, scenario.training, tables=tables)

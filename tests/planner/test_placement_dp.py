@@ -1,0 +1,76 @@
+"""The bound over cut positions never exceeds what the best placement simulates to."""
+
+import random
+
+import pytest
+
+from costmodel.simulator import iteration_ns
+from costmodel.strategy import Schedule
+from planner.placement_dp import placement_bound
+from planner.stage_values import StageValues
+from tests.planner.synthetic import all_cuts, brute_force, random_coefficients, tightened
+
+ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble")
+
+
+@pytest.mark.parametrize("schedule", ONE_CHUNK)
+def test_the_bound_holds_for_every_placement_and_its_own_placement_fits(
+    schedule: Schedule,
+) -> None:
+    rng = random.Random(5)
+    gaps = []
+    for _ in range(120):
+        ranks = rng.randint(1, 4)
+        given = random_coefficients(
+            rng, schedule, ranks=ranks, layers=rng.randint(ranks, 7), kinds=rng.randint(1, 3)
+        )
+        if rng.random() < 0.6:
+            given = tightened(rng, given)
+        best = brute_force(given)
+        found = placement_bound(given)
+        assert (found is None) == (best is None)
+        if found is not None and best is not None:
+            assert found.bound_ns <= best
+            assert given.fits(found.arrangement)
+            assert iteration_ns(given.work(found.arrangement)) >= best
+            gaps.append(1 - found.bound_ns / best)
+            assert placement_bound(given, best) is None or found.bound_ns < best
+            within = placement_bound(given, best + 1)
+            assert within is not None
+            assert found.bound_ns <= within.bound_ns <= best
+    assert sum(gaps) / len(gaps) < 0.05
+
+
+@pytest.mark.parametrize("schedule", ONE_CHUNK)
+def test_the_bound_holds_on_longer_pipelines(schedule: Schedule) -> None:
+    rng = random.Random(6)
+    for _ in range(60):
+        ranks = rng.randint(2, 12)
+        given = random_coefficients(
+            rng,
+            schedule,
+            ranks=ranks,
+            layers=rng.randint(ranks, 3 * ranks),
+            kinds=rng.randint(1, 2),
+        )
+        found = placement_bound(given)
+        assert found is not None
+        values = StageValues(given)
+        layers = len(given.layer_kinds)
+        for _ in range(40):
+            inner = sorted(rng.sample(range(1, layers), ranks - 1))
+            work = values.work((0, *inner, layers))
+            assert work is not None
+            assert found.bound_ns <= iteration_ns(work)
+
+
+def test_stage_values_and_placements_price_the_same_work() -> None:
+    rng = random.Random(8)
+    for _ in range(50):
+        given = tightened(rng, random_coefficients(rng, "1f1b", ranks=3, layers=6, kinds=2))
+        values = StageValues(given)
+        for cuts in all_cuts(6, 3):
+            work = values.work(cuts)
+            if work is not None:
+                assert given.fits(values.arrangement(cuts))
+                assert work == given.work(values.arrangement(cuts))
