@@ -217,6 +217,10 @@ def _strategy(row: Row, framework: str) -> Strategy:
             f"must be a multiple of dp {dp} x micro_batch {micro}", key="global_batch", value=batch
         )
     vpp = _chunks(row, pp, framework)
+    if vpp > 1 and batch // (dp * micro) % pp:
+        raise InputError(
+            f"interleaving needs micro-batches in multiples of pp {pp}", key="vpp", value=vpp
+        )
     moe = _integer(row, "moe_experts", 1) > 1
     return Strategy(
         dp=dp,

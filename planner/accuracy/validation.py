@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from costmodel.constants import Constants, priors
 from planner.accuracy.fit import Fit, fit
-from planner.accuracy.iteration import contents, simulated
-from planner.accuracy.predict import Pricers
+from planner.accuracy.predict import predict_runs
 from planner.accuracy.runs import Run
 
 _Floats = NDArray[np.float64]
@@ -18,12 +17,7 @@ FOLDS = 5
 
 def predict(runs: Sequence[Run], constants: Constants) -> _Floats:
     """Return the simulated seconds of each run."""
-    pricers = Pricers(constants)
-    result = np.empty(len(runs))
-    for index, run in enumerate(runs):
-        cost = pricers.time_cost(run)
-        result[index] = simulated(cost, contents(cost, run.placement))
-    return result
+    return np.array([item.iteration_s for item in predict_runs(runs, constants=constants)])
 
 
 def fold_of(run: Run) -> int:
