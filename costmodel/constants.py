@@ -163,9 +163,9 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="attention.batched",
-        prior=0.55,
+        prior=0.75,
         spread=0.15,
-        meaning="efficiency of the batched matmuls of unfused attention relative to the ceiling",
+        meaning="efficiency of the strided batched matmuls of unfused attention over dense ones of the same shapes",
         source="Mist's operator table, A100",
     ),
     Constant(
