@@ -30,6 +30,7 @@ _GRID_RULES: Mapping[str, tuple[str, ...]] = {
     "sequence_parallel_tp": ("sequence_parallel",),
     "zero_replicas": ("zero",),
     "vpp_schedule": ("vpp", "schedule"),
+    "schedule_framework": ("schedule",),
 }
 """Rules that only say which rows of the full grid make sense, with the decisions whose bounds make them news."""
 
