@@ -17,15 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.coefficients import Arrangement, Coefficients
-from planner.stage_tables import (
-    NEVER,
-    Ints,
-    StageTables,
-    Windows,
-    stage_tables,
-    whole_windows,
-)
+from planner.coefficients import Arrangement, Coefficients, Ints
+from planner.stage_tables import NEVER, StageTables, stage_tables
+from planner.windows import Budgets, Windows
+
+_MANY_RANGES = 200_000
+"""Ranges of layers from which tables cost more than finding a tighter cutoff first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,61 +48,49 @@ def placement_bound(given: Coefficients, cutoff_ns: int | None = None) -> Placem
     Returns:
         None where no placement fits, or none takes less than the cutoff.
     """
-    windows = narrow_windows(given, cutoff_ns)
+    budgets = Budgets(given)
+    cutoff = np.inf if cutoff_ns is None else float(cutoff_ns)
+    windows = budgets.narrow(cutoff)
     if windows is None:
         return None
+    if windows.ranges > _MANY_RANGES:
+        found = _within_tight_cutoffs(given, budgets, cutoff)
+    else:
+        found = _within(given, windows)
+    if found is None or (cutoff_ns is not None and found.bound_ns >= cutoff_ns):
+        return None
+    return found
+
+
+def _within(given: Coefficients, windows: Windows) -> PlacementBound | None:
     rows = Rows(given, stage_tables(given, windows))
     found = rows.smallest_maximum()
     if found is None:
         return None
-    bound, cuts = found
-    if cutoff_ns is not None and bound >= cutoff_ns:
-        return None
-    return PlacementBound(bound_ns=bound, arrangement=rows.arrangement(cuts))
+    return PlacementBound(bound_ns=found[0], arrangement=rows.arrangement(found[1]))
 
 
-def narrow_windows(given: Coefficients, cutoff_ns: int | None) -> Windows | None:
-    """Return the cut positions of all placements that can take less than ``cutoff_ns``.
+def _within_tight_cutoffs(
+    given: Coefficients, budgets: Budgets, cutoff: float
+) -> PlacementBound | None:
+    """Try cutoffs from just above the smallest possible one: they leave narrow windows.
 
-    A rank is busy for m t_s, after the forwards and before the backwards of one micro-batch on all other
-    ranks before it; what a stage can hold within the cutoff bounds its cuts from both sides.
+    What is found below a trial cutoff is the bound over all placements, as the others reach the cutoff.
     """
-    stages, layers = given.shape.ranks, len(given.layer_kinds)
-    windows = whole_windows(layers, stages)
-    if layers < stages or cutoff_ns is None:
-        return windows if layers >= stages else None
-    low, high = windows.low.copy(), windows.high.copy()
-    per_layer = np.array(given.forward.layer) + np.array(given.backward.layer)
-    work = given.count_table @ per_layer.astype(np.int64)
-    room = _room(given, cutoff_ns, work)
-    for stage in range(stages):
-        reach = np.searchsorted(work, work[high[stage]] + room[stage], side="right") - 1
-        high[stage + 1] = min(high[stage + 1], reach)
-    for stage in reversed(range(stages)):
-        reach = np.searchsorted(work, work[low[stage + 1]] - room[stage], side="left")
-        low[stage] = max(low[stage], reach)
-    return None if (low > high).any() else Windows(low, high)
-
-
-def _room(given: Coefficients, cutoff_ns: int, work: Ints) -> Ints:
-    """Return by stage the most layer time one micro-batch may take."""
-    forward, backward, m = given.forward, given.backward, given.shape.microbatches
-    stages = given.shape.ranks
-    ends = np.full(stages, forward.fixed + backward.fixed, dtype=np.int64)
-    ends[0] += forward.first + backward.first
-    ends[-1] += forward.last + backward.last
-    total = int(work[-1]) + int(ends.sum())
-    if given.shape.schedule == "gpipe":
-        share = (cutoff_ns - 1 - given.fixed_ns - total) // max(1, m - 1) if m > 1 else total
-        return np.asarray(min(share, total) - ends)
-    flight = np.minimum(m, stages - np.arange(stages))
-    busy = (cutoff_ns - 1 - given.fixed_ns) // m - ends
-    if given.shape.schedule == "zero_bubble":
-        return busy
-    # T >= sum t + (m - w_s) t_s for 1F1B: the "both" row of the idle brackets without R_s.
-    rest = np.maximum(m - flight, 1)
-    both = np.where(m > flight, (cutoff_ns - 1 - given.fixed_ns - total) // rest - ends, busy)
-    return np.minimum(busy, both)
+    busy = given.shape.microbatches * budgets.whole
+    trial = budgets.least_cutoff(
+        busy / given.shape.ranks / 2, min(cutoff, 4 * busy + given.fixed_ns)
+    )
+    step = 0.01
+    while True:
+        trial = min(trial * (1 + step), cutoff)
+        windows = budgets.narrow(trial)
+        found = None if windows is None else _within(given, windows)
+        if found is not None and found.bound_ns < trial:
+            return found
+        if trial >= min(cutoff, 16 * busy + given.fixed_ns):
+            return found
+        step *= 2
 
 
 class Rows:
