@@ -53,6 +53,8 @@ class MemoryBehaviour:
         sequence_copies: Copies of the whole hidden stream at the loss under sequence parallelism: gathered
             input of the head, its gradient, and the transposed copies of both collectives.
         fragmentation: Share of the dynamic allocations that the allocator reserves on top.
+        recomputed_fragmentation: Added to it under full recomputation, whose buffers come and go between the
+            inputs that stay.
         sharded_fragmentation: Added to it under ZeRO-3 and FSDP, whose gathers live on another stream.
         routed_fragmentation: Added to it for experts, whose shapes change from step to step;
             ``routed_fixed`` is what their buffers hold back whatever the batch.
@@ -94,6 +96,7 @@ class MemoryBehaviour:
     placeholder: float = 0.0
     sequence_copies: float = 0.0
     fragmentation: float = 0.0
+    recomputed_fragmentation: float = 0.0
     sharded_fragmentation: float = 0.12
     routed_fragmentation: float = 0.2
     routed_fixed: float = 2.0 * GIB
@@ -151,7 +154,8 @@ def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
         step=6.0,
         bucket_elements=5e8,
         buckets=3,
-        fragmentation=0.15,
+        fragmentation=0.0,
+        recomputed_fragmentation=0.2,
         context=2.5 * GIB,
         communicator=0.6 * GIB,
     )
@@ -289,7 +293,7 @@ def memory_behaviour(training: TrainingSpec, *, layernorm: bool = False) -> Memo
     modules = training.options.get("recompute_modules", "")
     return replace(
         behaviour,
-        dropout=training.options.get("dropout", usual) == "on",
+        dropout=training.options.get("dropout", usual) in ("on", "true"),
         adapter_rank=0
         if option(training, "adapter") == "none"
         else whole(training, "adapter_rank"),

@@ -14,7 +14,7 @@ from costmodel.graph import Layer, ModelGraph
 from costmodel.linear import StageTerm, term
 from costmodel.local_parameters import LocalElements, adapted, layer_elements, padded, weight_shapes
 from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
-from costmodel.memory_options import option
+from costmodel.memory_options import is_on
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -87,7 +87,7 @@ class MemoryTerms:
         """Return weights, gradients and optimizer state, each sharded from its ZeRO stage on."""
         b = self.behaviour
         at_hand = 1.0 - strategy.offload_optimizer
-        weights = 0.0 if option(self._training, "offload_parameters") == "on" else 1.0
+        weights = 0.0 if is_on(self._training, "offload_parameters") else 1.0
         rows = (
             ("parameters", (b.weight * weights, b.frozen * weights, b.quantised * weights), 3),
             ("gradients", (b.gradient, 0.0, 0.0), 2),
@@ -231,8 +231,10 @@ class MemoryTerms:
     def fragmentation(self, strategy: Strategy) -> float:
         """Return the share of a moment's own blocks that is lost to rounding and gaps."""
         b = self.behaviour
-        sharded = b.sharded_fragmentation if strategy.zero == 3 else 0.0
-        return b.fragmentation + sharded + (b.routed_fragmentation if self._routed else 0.0)
+        share = b.fragmentation
+        share += b.recomputed_fragmentation * (strategy.recompute == "full")
+        share += b.sharded_fragmentation * (strategy.zero == 3)
+        return share + b.routed_fragmentation * self._routed
 
 
 def _versions(weights: StageTerm) -> StageTerm:
