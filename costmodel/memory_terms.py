@@ -143,12 +143,12 @@ class MemoryTerms:
         size = strategy.micro_batch * sequence / strategy.cp * width
         return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
 
-    def sequence_copies(self, strategy: Strategy) -> StageTerm:
-        """Return the unsplit copies of the hidden stream around the head under sequence parallelism."""
+    def sequence_copies(self, strategy: Strategy, where: str) -> StageTerm:
+        """Return the unsplit copies of the hidden stream around a gathered matmul: ``last`` or ``fixed``."""
         split = strategy.tp > 1 and strategy.sequence_parallel
         size = self.kept(strategy)[0].input * strategy.tp if split else 0.0
         kinds = len(self._graph.kinds)
-        return term("sequence copies", kinds, last=self.behaviour.sequence_copies * size)
+        return term("sequence copies", kinds, **{where: self.behaviour.sequence_copies * size})
 
     def working(self, strategy: Strategy) -> list[StageTerm]:
         """Return the recomputed activations of one layer and the gradients that flow through it."""

@@ -35,7 +35,7 @@ def test_allocated_memory_is_within_one_percent_in_the_median(runs: list[Run]) -
 def test_reserved_memory_is_within_four_percent_in_the_median(runs: list[Run]) -> None:
     found = errors(runs, "reserved_bytes")
     assert len(found) == 128
-    assert median(found) < 3.4
+    assert median(found) < 3.1
     assert mean(found) < 5.3
 
 
@@ -49,7 +49,7 @@ def test_reserved_memory_is_within_four_percent_in_the_median(runs: list[Run]) -
         ("torchtitan", "reserved_bytes", 2.1),
         ("bigscience", "reserved_bytes", 3.9),
         ("misc_frameworks", "reserved_bytes", 5.6),
-        ("planner_validation", "reserved_bytes", 4.9),
+        ("planner_validation", "reserved_bytes", 5.3),
     ],
 )
 def test_no_source_is_worse_than_before(
