@@ -27,7 +27,7 @@ from planner.coefficients import KIB, Arrangement, Coefficients, coefficients, l
 from planner.columns import Columns, IntColumn
 from planner.even_bounds import grouped_even_bounds
 from planner.even_cuts import balanced_cuts
-from planner.even_search import demands_kib, settle_even
+from planner.even_search import settle_even
 from planner.memory_test import memory_verdict
 from planner.plan import Placement
 from planner.priced_rows import RowPricer
@@ -312,6 +312,6 @@ def _plan(candidate: Candidate) -> RankedPlan:
         arrangement=arrangement,
         iteration_ns=candidate.time_ns,
         lower_bound_ns=candidate.lower_ns,
-        peak_kib=int(demands_kib(given, arrangement).max()),
+        peak_kib=given.peak_kib(arrangement),
         coefficients=given,
     )

@@ -77,7 +77,7 @@ def narrow_windows(given: Coefficients, cutoff_ns: int | None) -> Windows | None
         return windows if layers >= stages else None
     low, high = windows.low.copy(), windows.high.copy()
     per_layer = np.array(given.forward.layer) + np.array(given.backward.layer)
-    work = np.array(given.counts, dtype=np.int64) @ per_layer.astype(np.int64)
+    work = given.count_table @ per_layer.astype(np.int64)
     room = _room(given, cutoff_ns, work)
     if (room < 0).any():  # a stage exceeds the cutoff with no layer at all
         return None

@@ -1,7 +1,7 @@
 """The pricer of a scenario: its graph, cluster and training with the tables and calibration it names."""
 
 from costmodel.pricing import Pricer
-from costmodel.table import Table
+from costmodel.table import ScaledTable, Table
 from planner.scenario import Scenario
 
 
@@ -11,5 +11,5 @@ def make_pricer(scenario: Scenario) -> Pricer:
     Raises:
         InputError: If a table or the calibration cannot be read.
     """
-    tables = [Table.merge(Table.load(path) for path in scenario.prices)] if scenario.prices else []
+    tables = [ScaledTable(table=Table.load(path)) for path in scenario.prices]
     return Pricer(scenario.graph, scenario.cluster, scenario.training, tables=tables)

@@ -74,7 +74,7 @@ class _Builder:
         width = int((windows.high - windows.low).max()) + 1
         positions = np.minimum(windows.low[:, None] + np.arange(width), layers)
         inside = positions <= windows.high[:, None]
-        self.counts = np.array(given.counts, dtype=np.int64)
+        self.counts = given.count_table
         self.start, self.stop = positions[:-1, :, None], positions[1:, None, :]
         self.held = self.counts[self.stop] - self.counts[self.start]
         self.legal: Mask = inside[:-1, :, None] & inside[1:, None, :] & (self.stop > self.start)
