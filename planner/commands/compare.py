@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     "--degrees", is_flag=True, help="Every tensor x pipeline x data configuration instead."
 )
 @click.option(
+    "--rules", is_flag=True, help="Price the usual rules of thumb on the scenario instead."
+)
+@click.option(
     "--plot", "plot_path", type=click.Path(path_type=Path), help="Write the picture as SVG."
 )
 @json_option
@@ -44,6 +47,7 @@ def command(
     gpus_text: str | None,
     scaling: Any,
     degrees: bool,
+    rules: bool,
     plot_path: Path | None,
     json_path: str | None,
 ) -> int:
@@ -56,6 +60,8 @@ def command(
     scenario = load_scenario(scenario_path)
     if degrees:
         return _degrees(scenario, json_path)
+    if rules:
+        return _rules(scenario, json_path)
     counts = read_gpu_counts(gpus_text, scenario.cluster.gpus)
     comparison = compare(scenario, read_systems(systems), counts, scaling)
     if plot_path:
@@ -80,3 +86,15 @@ def _degrees(scenario: "Scenario", json_path: str | None) -> int:
     if json_path != "-":
         click.echo(grid_to_text(grid, scenario), nl=False)
     return 0
+
+
+def _rules(scenario: "Scenario", json_path: str | None) -> int:
+    from planner.rules_of_thumb import judge_rules, judgements_to_json
+
+    judgements = judge_rules(scenario)
+    if json_path:
+        write_json(judgements_to_json(judgements), json_path)
+    if json_path != "-":
+        lines = [f"  - {item.sentence()}" for item in judgements]
+        click.echo("\n".join([f"{scenario.name}: rules of thumb, priced", *lines]))
+    return 0 if judgements else 1
