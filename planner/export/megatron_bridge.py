@@ -57,6 +57,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "--overlap-param-gather": ("ddp.overlap_param_gather=true",),
     "--tp-comm-overlap": ("comm_overlap.tp_comm_overlap=true",),
     "--grad-reduce-in-bf16": ("ddp.grad_reduce_in_fp32=false",),
+    "--exp-avg-dtype": ("optimizer.exp_avg_dtype={}",),
+    "--exp-avg-sq-dtype": ("optimizer.exp_avg_sq_dtype={}",),
+    "--main-grads-dtype": ("optimizer.main_grads_dtype={}",),
 }
 
 
@@ -64,7 +67,7 @@ def overrides(launch: Launch) -> Iterator[str]:
     """Yield the overrides in Hydra's syntax; the recipe brings the model and its precision."""
     for flag, *values in run_lines(launch):
         for key in KEYS[flag]:
-            yield key.format(*values)
+            yield key.format(",".join(values))
 
 
 def run_lines(launch: Launch) -> list[Line]:
