@@ -133,20 +133,32 @@ class LayerPricer:
 
     def _layer_comm(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> Seconds:
         return {
-            "tp_comm": self._tensor(layer, local),
+            "tp_comm": self._tensor(layer, local, passes),
             "cp_comm": self._context(layer, local, forward, passes),
             "ep_comm": self._expert(layer, local),
         }
 
-    def _tensor(self, layer: Layer, local: Local) -> float:
-        """Return the exposed all-reduces behind row-parallel matmuls, experts apart (Shoeybi et al. 2019)."""
+    def _tensor(self, layer: Layer, local: Local, passes: int) -> float:
+        """Return the exposed collectives of tensor parallelism, experts apart; ``passes`` is 2 in the backward.
+
+        A row-parallel matmul ends in an all-reduce, as does the backward of a column-parallel one (Shoeybi et al.
+        2019); sequence parallelism replaces each by a gather and a scatter and gathers once more in the backward
+        (Korthikanti et al. 2022). In the backward all but one gather can hide behind weight gradients.
+        """
         rows = [op for op in layer.operators if op.split == "row" and not op.experts]
         if not rows or local.tp == 1:
             return 0.0
-        width = sum(operator.outputs for operator in rows) / len(rows)
-        size = local.tokens * width * self.weight_bytes
-        time = len(rows) * self.all_reduce_pair(size, self.groups.tp)
-        return time * self.constants["overlap.tp"] if self.framework.tp_overlap else time
+        size = local.tokens * rows[0].outputs * self.weight_bytes
+        group, share = self.groups.tp, self.constants["overlap.tp"]
+        whole, exposed = self.all_reduce_pair(size, group), 0.0
+        if passes == 2 and self._strategy.sequence_parallel:
+            exposed = self.collective("all_gather", size, group)
+            whole = whole + exposed
+        if self.framework.tp_overlap:
+            return len(rows) * whole * share
+        if passes == 2 and self.framework.tp_backward_overlap:
+            return len(rows) * (exposed + (whole - exposed) * share)
+        return len(rows) * whole
 
     def _context(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> float:
         """Return the exposed exchange of keys and values; ``passes`` is 1 forward, 2 backward.
