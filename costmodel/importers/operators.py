@@ -58,6 +58,8 @@ class OperatorRow:
         weight_gradient_inside: Whether the backward holds the weight gradient.
         input_bytes, output_bytes: What would cross a pipeline boundary before and behind it.
         weight_bytes: fp16 weights of one rank.
+        activation_bytes: What one forward alone adds to the allocated memory.
+        reserved_forward_bytes, reserved_backward_bytes: What each pass alone adds to the reserved memory.
     """
 
     profile: str
@@ -71,6 +73,9 @@ class OperatorRow:
     input_bytes: float
     output_bytes: float
     weight_bytes: float
+    activation_bytes: float = 0.0
+    reserved_forward_bytes: float = 0.0
+    reserved_backward_bytes: float = 0.0
 
     @property
     def matmul(self) -> Matmul | None:
@@ -154,6 +159,9 @@ def _row(
         input_bytes=float(row["input_mb"]) * MIB,
         output_bytes=float(row["output_mb"]) * MIB,
         weight_bytes=float(row["weights_mb"]) * MIB,
+        activation_bytes=float(row["activations_mb"] or 0) * MIB,
+        reserved_forward_bytes=float(row["reserved_fwd_mb"] or 0) * MIB,
+        reserved_backward_bytes=float(row["reserved_bwd_mb"] or 0) * MIB,
     )
 
 
