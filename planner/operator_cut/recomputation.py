@@ -108,12 +108,14 @@ class Recomputation:
         bounds: Floats = np.maximum(shared, target * self._ratios)
         return bounds
 
-    def cheapest(self, first: int, end: int, excess_mib: float, in_flight: int) -> Choice | None:
-        """Return the cheapest choice for a stage that exceeds its memory by ``excess_mib``, None if none frees it."""
+    def cheapest(
+        self, first: int, end: int, excess_mib: float, in_flight: int, limit_s: float = math.inf
+    ) -> Choice | None:
+        """Return the cheapest choice that frees a stage's ``excess_mib``, None if none costs less than ``limit_s``."""
         if excess_mib <= 0:
-            return Choice(cost_s=0.0, cap=0.0, target=0.0)
+            return Choice(cost_s=0.0, cap=0.0, target=0.0) if limit_s > 0 else None
         shape, bounds = self.shape(first, end), self.bounds(first, end, excess_mib, in_flight)
-        best, least_s = None, math.inf
+        best, least_s = None, limit_s
         for number in np.argsort(bounds):
             if bounds[number] >= least_s:
                 break

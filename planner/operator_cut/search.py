@@ -19,6 +19,7 @@ from planner.operator_cut.definition import Floats, Operators, iteration_seconds
 from planner.operator_cut.recomputation import Choice, Recomputation
 
 _RISE = 1.005  # of the ceiling, from round to round
+_MARGIN = 1.03  # beyond a stage's ceiling up to which it is priced at once, for the rounds to come
 _DEGREES = (1, 2, 4, 8)
 
 
@@ -248,10 +249,15 @@ class _Search:
         if self._bounds[key] > cap:
             return _NOWHERE
         if key not in self._priced:
-            self._priced[key] = min(
-                (self._exact(first, end, in_flight, option)[0], option[0], option[1])
+            limit = cap * _MARGIN
+            found = min(
+                (self._exact(first, end, in_flight, option, limit)[0], *option[:2])
                 for option in self.options[gpus]
             )
+            if found[0] == math.inf:
+                self._bounds[key] = limit
+                return _NOWHERE
+            self._priced[key] = found
         return self._priced[key]
 
     def _excess(self, first: int, end: int, in_flight: int, found: Operators) -> float:
@@ -265,15 +271,14 @@ class _Search:
         return found.plain_seconds(first, end) + float(bounds.min())
 
     def _exact(
-        self, first: int, end: int, in_flight: int, option: _Option
+        self, first: int, end: int, in_flight: int, option: _Option, limit: float = math.inf
     ) -> tuple[float, Choice | None]:
-        """Return a stage's least seconds, infinite where it never fits, and the choice behind them."""
+        """Return a stage's least seconds, infinite where they are not below ``limit``, and the choice behind them."""
         _, _, found, recomputation = option
         excess = self._excess(first, end, in_flight, found)
-        choice = recomputation.cheapest(first, end, excess, in_flight)
-        if choice is None:
-            return math.inf, None
-        return found.plain_seconds(first, end) + choice.cost_s, choice
+        plain = found.plain_seconds(first, end)
+        choice = recomputation.cheapest(first, end, excess, in_flight, limit - plain)
+        return (math.inf, None) if choice is None else (plain + choice.cost_s, choice)
 
     def _plan(self, label: _Label) -> CutPlan:
         """Write the stages out and judge them by the definition itself."""
