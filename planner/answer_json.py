@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from planner.plan import Chunk, Plan, SearchResult, StageReport
+from planner.plans import Chunk, Plan, SearchResult, StageReport
 
 SCHEMA = 1
 

@@ -18,7 +18,7 @@ from costmodel.linear import ChunkContent, StageTerm
 from costmodel.timeline import Span, Timeline
 from planner.assemble import chunk_contents
 from planner.files import write_files
-from planner.plan import Plan
+from planner.plans import Plan
 
 Event = dict[str, Any]
 Shares = Mapping[tuple[str, int], tuple[float, ...]]

@@ -11,10 +11,10 @@ from costmodel.units import format_bytes, format_seconds, parse_bytes
 from planner.answer_json import plan_to_json
 from planner.answer_text import layers_label, table
 from planner.explain import with_gpus
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario import Scenario
 from planner.search import plan
-from planner.whatif import (
+from planner.whatif_search import (
     MemoryStep,
     Variant,
     fewest_gpus,

@@ -13,7 +13,7 @@ from costmodel.schedules import Shape
 from costmodel.simulator import iteration_ns
 from costmodel.timeline import PipelineWork
 from costmodel.units import NS_PER_S
-from planner.plan import Placement
+from planner.plans import Placement
 
 
 def contents(cost: StrategyCost, placement: Placement) -> tuple[ChunkContent, ...]:

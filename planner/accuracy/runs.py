@@ -24,7 +24,7 @@ from costmodel.spec import (
 from costmodel.strategy import Strategy
 from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 
 _PRECISIONS = {
     "mxfp8": "fp8",

@@ -52,7 +52,7 @@ def command(
     from planner.answer_json import result_to_json
     from planner.answer_text import result_to_text
     from planner.objectives import OBJECTIVES, Effort, plan_for
-    from planner.plan import SearchStatus
+    from planner.plans import SearchStatus
     from planner.scenario_file import load_scenario
 
     scenario = load_scenario(scenario_path, gpus=gpus)

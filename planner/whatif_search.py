@@ -13,7 +13,7 @@ from costmodel.load import parse_yaml, read_data
 from costmodel.pricing import Pricer
 from costmodel.units import KIB
 from planner.explain import with_gpus
-from planner.plan import Plan, SearchResult, SearchStatus
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_file import scenario_from_mapping
 from planner.scenario_pricer import make_pricer
