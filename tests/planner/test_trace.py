@@ -60,7 +60,6 @@ def cost_of(strategy: Strategy, layers: int) -> StrategyCost:
             MemoryMoment(name="step", terms=(term("weights", 1, layer=(2 * gib,)),)),
         ),
         fixed_s=0.002,
-        shares={},
     )
 
 
