@@ -6,13 +6,16 @@ SVG is written here; PNG needs matplotlib (the extra ``plot``).
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
 from costmodel.errors import InputError
 from costmodel.timeline import Timeline
 from costmodel.units import NS_PER_S, format_seconds
 from planner.files import write_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Colours of Okabe and Ito (2008), told apart with every kind of colour blindness.
 COLOURS: Mapping[str, str] = {
@@ -97,20 +100,31 @@ def svg(timeline: Timeline, title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def png(timeline: Timeline, title: str) -> bytes:
-    """Return the picture as PNG bytes.
+def import_figure() -> "type[Figure]":
+    """Return matplotlib's figure, which draws without a window.
 
     Raises:
         InputError: If matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
     except ImportError as error:
         raise InputError(
             "needs matplotlib: pip install 'shardplan[plot]'", key="plot", nearest=".svg"
         ) from error
-    figure = Figure(figsize=(12, 1.5 + 0.35 * len(timeline.spans)), layout="constrained")
+    return Figure
+
+
+def png(timeline: Timeline, title: str) -> bytes:
+    """Return the picture as PNG bytes.
+
+    Raises:
+        InputError: If matplotlib is not installed.
+    """
+    figure_type = import_figure()
+    from matplotlib.patches import Patch
+
+    figure = figure_type(figsize=(12, 1.5 + 0.35 * len(timeline.spans)), layout="constrained")
     axes = figure.subplots()
     found = list(boxes(timeline))
     for box in found:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from planner.commands.options import json_option, scenario_argument, write_json, write_text
+from planner.commands.options import json_option, scenario_argument, write_json
 
 
 @click.command(
@@ -44,13 +44,14 @@ def command(
     from planner.compare import compare
     from planner.compare_answers import comparison_to_json, comparison_to_svg, comparison_to_text
     from planner.compare_request import read_gpu_counts, read_systems
+    from planner.files import write_all
     from planner.scenario_file import load_scenario
 
     scenario = load_scenario(scenario_path)
     counts = read_gpu_counts(gpus_text, scenario.cluster.gpus)
     comparison = compare(scenario, read_systems(systems), counts, scaling)
     if plot_path:
-        write_text(plot_path, comparison_to_svg(comparison, scenario))
+        write_all({plot_path: comparison_to_svg(comparison, scenario)})
     if json_path:
         write_json(comparison_to_json(comparison, scenario), json_path)
     if json_path != "-":
