@@ -115,6 +115,11 @@ def write_json(data: Mapping[str, Any], path: str) -> None:
         write_all({Path(path): json_text(data)})
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one step: it is whole or it is not there."""
+    write_all({path: text})
+
+
 def print_answer(data: Mapping[str, Any], text: str, json_path: str | None) -> None:
     """Print the answer: as text, or alone as JSON where that was asked for on stdout."""
     click.echo(json_text(data) if json_path == "-" else text, nl=False)
