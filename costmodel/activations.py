@@ -162,7 +162,7 @@ def _matmul_input(
         if sublayer in read:
             return 0.0
         read.add(sublayer)
-    return size * shape.tokens / shape.residual
+    return size * shape.tokens / (1 if behaviour.gathered_inputs else shape.residual)
 
 
 def _core(spec: AttentionSpec, shape: LocalShape, size: float) -> float:

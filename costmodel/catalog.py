@@ -3,14 +3,15 @@
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from costmodel import units
 from costmodel.errors import InputError
 from costmodel.fields import Fields, as_fields, nearest_names
 from costmodel.huggingface import model_from_config
 from costmodel.load import read_yaml
-from costmodel.spec import ClusterSpec, DeviceGroup, DeviceSpec, LinkLevel, ModelSpec
+from costmodel.spec import ClusterSpec, DeviceGroup, DeviceSpec, LinkLevel, ModelSpec, Precision
+from costmodel.topology import Ports
 
 CatalogKind = Literal["models", "devices", "networks", "clusters"]
 
@@ -23,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent / "scenarios"
 # allocator's rounding leaves unusable. DESIGN: one stated rule for all devices, not fitted to any run.
 DRIVER_RESERVE_BYTES = 700 * units.MIB
 ALLOCATOR_RESERVE = 0.03
+# PCI-SIG: 16 lanes of 16 GT/s in 128b/130b code, one direction.
+PCIE_4_BYTES_PER_S = 31.5e9
+# Four hundred times the fastest device of 2025; a bound against wrong units.
+MAX_TFLOPS = 10**6
 
 
 def names(kind: CatalogKind) -> tuple[str, ...]:
@@ -67,25 +72,87 @@ def device(name: str) -> DeviceSpec:
     Raises:
         InputError: If there is none of that name; the nearest names are given.
     """
-    entry = _entry("devices", name)
+    return device_from_fields(_entry("devices", name), name)
+
+
+def device_from_fields(entry: Fields, name: str) -> DeviceSpec:
+    """Return the device that the keys of scenarios/README.md describe.
+
+    Raises:
+        InputError: If a number is missing or out of range.
+    """
     memory = units.parse_bytes(entry.values.get("memory"), entry.key("memory"))
-    peaks = entry.child("peak_tflops")
-    sources = entry.child("sources")
+    usable = usable_bytes(memory)
+    if "usable" in entry.values:
+        usable = units.parse_bytes(entry.values["usable"], entry.key("usable"))
+    sources = entry.child("sources").values if "sources" in entry.values else {}
     return DeviceSpec(
         name=name,
-        architecture=entry.text("architecture"),
+        architecture=entry.text("architecture", default="other"),
         memory_bytes=memory,
-        usable_bytes=usable_bytes(memory),
-        bandwidth_bytes_per_s=units.parse_rate(
-            entry.values.get("bandwidth"), entry.key("bandwidth")
-        ),
-        peak_flops={
-            dtype: float(round(units.parse_number(value, peaks.key(dtype)) * 1e12))
-            for dtype, value in peaks.values.items()
-        },
+        usable_bytes=min(usable, memory),
+        bandwidth_bytes_per_s=_rate(entry, "bandwidth"),
+        peak_flops=_peaks(entry.child("peak_tflops")),
         multiprocessors=entry.integer("multiprocessors"),
-        source="; ".join(f"{key}: {text}" for key, text in sources.values.items()),
+        source="; ".join(f"{key}: {text}" for key, text in sources.items()) or entry.file,
     )
+
+
+def _peaks(peaks: Fields) -> dict[str, float]:
+    known = get_args(Precision)
+    peaks.refuse_unknown(known)
+    found = {}
+    for dtype, value in peaks.values.items():
+        peak = units.parse_number(value, peaks.key(dtype))
+        if not 0 < peak < MAX_TFLOPS:
+            raise peaks.error(f"must lie in 0..{MAX_TFLOPS}", dtype)
+        found[dtype] = float(round(peak * 1e12))
+    if not found:
+        raise InputError("must name a precision", file=peaks.file, key=peaks.path, nearest=known)
+    return found
+
+
+def device_sources(name: str) -> dict[str, str]:
+    """Return where each number of a device stands.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    sources = _entry("devices", name).child("sources")
+    return {key: sources.text(key) for key in sources.values}
+
+
+def ports(name: str) -> Ports:
+    """Return the links of a device of the catalog.
+
+    Raises:
+        InputError: If there is none of that name; the nearest names are given.
+    """
+    return ports_from_fields(_entry("devices", name))
+
+
+def ports_from_fields(entry: Fields) -> Ports:
+    """Return the links of a described device; without ``pcie`` it has a port of the fourth generation.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+    sources = entry.child("sources").values if "sources" in entry.values else {}
+    linked = "nvlink" in entry.values
+    nvlink = entry.child("nvlink") if linked else Fields({}, entry.file)
+    nvlink.refuse_unknown(("count", "bandwidth", "bridge"))
+    return Ports(
+        nvlinks=nvlink.integer("count") if linked else 0,
+        nvlink_bytes_per_s=_rate(nvlink, "bandwidth") if linked else 0.0,
+        pcie_bytes_per_s=_rate(entry, "pcie") if "pcie" in entry.values else PCIE_4_BYTES_PER_S,
+        bridged=nvlink.flag("bridge", default=False),
+        source="; ".join(str(sources[key]) for key in ("nvlink", "pcie") if key in sources)
+        or entry.file,
+    )
+
+
+def _rate(entry: Fields, name: str) -> float:
+    return units.parse_rate(entry.values.get(name), entry.key(name))
 
 
 def usable_bytes(memory_bytes: int) -> int:
@@ -100,7 +167,7 @@ def network(name: str, gpus_per_node: int) -> LinkLevel:
         InputError: If there is none of that name; the nearest names are given.
     """
     entry = _entry("networks", name)
-    per_node = units.parse_rate(entry.values.get("per_node"), entry.key("per_node"))
+    per_node = _rate(entry, "per_node")
     return LinkLevel(
         name=name,
         gpus=0,
@@ -130,13 +197,20 @@ def cluster(name: str, gpus: int | None = None) -> ClusterSpec:
     return ClusterSpec(name=name, groups=(group,), host_memory_bytes=memory)
 
 
+def cluster_source(name: str) -> str:
+    """Return where a cluster is described.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    return _entry("clusters", name).text("source")
+
+
 def _level(entry: Fields) -> LinkLevel:
     return LinkLevel(
         name=entry.text("name"),
         gpus=entry.integer("gpus"),
-        bandwidth_bytes_per_s=units.parse_rate(
-            entry.values.get("bandwidth"), entry.key("bandwidth")
-        ),
+        bandwidth_bytes_per_s=_rate(entry, "bandwidth"),
         latency_s=units.parse_seconds(entry.values.get("latency"), entry.key("latency")),
         kind=entry.text("kind"),
         source=entry.text("source"),

@@ -250,6 +250,7 @@ def _element_bytes(dtype: str) -> float:
 
 
 def _misaligned(event: ComputeEvent) -> bool:
-    """Whether tensor cores cannot load a matmul's rows whole (16 bytes, cuBLAS alignment rule)."""
+    """Whether tensor cores cannot load a matmul's rows whole (16 bytes, cuBLAS alignment rule); fp32 has none."""
     *_, n, k = event.shape
-    return bool(n % 8 or k % 8)
+    elements = 4 if event.dtype == "tf32" else 8
+    return event.dtype != "fp32" and bool(n % elements or k % elements)

@@ -16,10 +16,6 @@ from costmodel.groups import Group
 from costmodel.linear import StageTerm, term
 from costmodel.strategy import Strategy
 
-# Bytes that one call of a bucketed collective moves: the latency is paid once per bucket (DeepSpeed: 5e8 elements,
-# Megatron: 40 million parameters times ranks; PyTorch DDP: 25 MB).
-_BUCKET = 256 << 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
@@ -106,7 +102,8 @@ def _per_parameter(
     if group.size < 2:
         return 0.0, 0.0
     latency = pricer.collective(name, 1, group)
-    return latency, pricer.collective(name, _BUCKET, group) / _BUCKET * width
+    bucket = pricer.framework.bucket_bytes
+    return latency, pricer.collective(name, bucket, group) / bucket * width
 
 
 def _linear(name: str, held: _Held, latency: float, dense: float, expert: float) -> StageTerm:

@@ -42,6 +42,7 @@ class Framework:
         context_exchange: How context parallelism exchanges keys and values.
         vocab_multiple: The vocabulary is padded to a multiple of this times the tensor-parallel size.
         iteration, microbatch: Which ``iteration.*`` and ``microbatch.*`` constants it follows.
+        bucket_bytes: Bytes that one call of a bucketed collective moves: its latency is paid once per bucket.
         zero3: Multiple of ZeRO-3's link time, the name of a constant, or "" for 1.
         source: Where its behaviour is documented.
     """
@@ -69,12 +70,14 @@ class Framework:
     vocab_multiple: int = 1
     iteration: str = "other"
     microbatch: str = "other"
+    bucket_bytes: int = 256 << 20
     zero3: str = ""
     source: str = ""
 
 
+# bucket_bytes: DeepSpeed 5e8 elements, Megatron 40 million parameters times ranks, and as large where nothing is known.
 # accumulate_bytes: an fp16 add reads two and writes one (6); Megatron's fused weight-gradient kernel reads and writes
-# the fp32 accumulator (8); an unfused fp32 add reads 2 + 4 and writes 4 (10); FSDP accumulates the reduced shard only.
+# the fp32 accumulator (8); an unfused fp32 add reads 2 + 4 and writes 4 (10), of fp32 gradients 12; FSDP accumulates the reduced shard only.
 # optimizer_bytes: Adam reads gradient 4, master, m, v 12, writes 12 and the 16-bit weight 2, and the gradient is
 # cleared, unscaled and its norm taken (14 more) = 44; pure 16-bit Adam moves half.
 _MEGATRON = Framework(
@@ -109,6 +112,15 @@ _HF = replace(
     elementwise="hf",
     host="hf",
     source="transformers.Trainer, eager modelling code, FSDP or DDP through accelerate",
+)
+_STAGES = Framework(
+    name="stages",
+    known=False,
+    elementwise="eager",
+    attention="fa2",
+    host="fsdp",
+    gradient_bytes=4,
+    accumulate_bytes=12.0,
 )
 
 _ALL: tuple[Framework, ...] = (
@@ -210,7 +222,25 @@ _ALL: tuple[Framework, ...] = (
         attention="fa2",
         host="fsdp",
         gradient_overlap=True,
-        source="torch DistributedDataParallel, buckets reduced during the backward",
+        bucket_bytes=25 << 20,
+        source="torch DistributedDataParallel, bucket_cap_mb=25, buckets reduced during the backward",
+    ),
+    replace(
+        _STAGES,
+        name="torchgpipe",
+        source="torchgpipe (arXiv 2004.09910): eager modules in one process, copies between devices on streams",
+    ),
+    replace(
+        _STAGES,
+        name="pipedream",
+        source="PipeDream (SOSP 2019): eager modules, transfers beside the computation (section 3.2)",
+    ),
+    replace(
+        _STAGES,
+        name="sagemaker",
+        gradient_bytes=0,
+        gradient_overlap=True,
+        source="SageMaker model parallel library (arXiv 2111.05972): eager modules, all-reduce beside the backward",
     ),
     Framework(name="unknown", known=False, source="no assumption: nothing overlaps"),
 )

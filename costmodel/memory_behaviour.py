@@ -28,10 +28,12 @@ class MemoryBehaviour:
         gradient, state: Bytes of its gradient and of its optimizer state (master copy and moments).
         frozen, quantised: Bytes of a parameter that is not trained, in 16 bits or in 4 with its scales.
         adapter_rank: Rank of the adapters that are trained in place of the weights, 0 for none.
+        unreduced: Bytes of the 16-bit gradients that stay beside an fp32 accumulator.
         gradient_buffers: Whether gradients live in buffers of their own from start to end (Megatron, DeepSpeed);
             otherwise the backward pass makes them and the step frees them (torch).
         element: Bytes of an activation.
         norm_copies: Copies of its input that a norm keeps (1: fused kernel).
+        gathered_inputs: Whether matmuls keep their inputs gathered under sequence parallelism.
         activation_outputs: Copies of its output that a gated activation keeps beyond its input (0: fused).
         dropout: Whether LayerNorm models are trained with dropout, whose masks (1 byte) are kept.
         dispatch_copies: Copies of the routed tokens kept beyond the experts' inputs.
@@ -52,12 +54,14 @@ class MemoryBehaviour:
             input of the head, its gradient, and the transposed copies of both collectives.
         fragmentation: Share of the dynamic allocations that the allocator reserves on top.
         sharded_fragmentation: Added to it under ZeRO-3 and FSDP, whose gathers live on another stream.
-        routed_fragmentation: Added to it for experts, whose shapes change from step to step.
+        routed_fragmentation: Added to it for experts, whose shapes change from step to step;
+            ``routed_fixed`` is what their buffers hold back whatever the batch.
         static_fragmentation: The same share of weights, gradients and optimizer state.
         unshared: Share of what other moments allocate that the caching allocator cannot reuse for this one.
+        weight_versions: Whether each micro-batch in flight keeps its own version of the weights (PipeDream).
         context: Bytes of the CUDA context and libraries.
         communicator: Bytes of each communicator (NCCL channels and buffers).
-        routed_communicator: Bytes of the all-to-all's buffers for every peer.
+        routed_communicator: Bytes of the all-to-all's buffers where its group leaves the node.
     """
 
     framework: str
@@ -67,9 +71,11 @@ class MemoryBehaviour:
     frozen: float = 2.0
     quantised: float = 0.55
     adapter_rank: int = 0
+    unreduced: float = 0.0
     gradient_buffers: bool = True
     element: float = 2.0
     norm_copies: float = 1.0
+    gathered_inputs: bool = False
     activation_outputs: float = 0.0
     dropout: bool = False
     dispatch_copies: float = 0.0
@@ -89,9 +95,11 @@ class MemoryBehaviour:
     sequence_copies: float = 0.0
     fragmentation: float = 0.0
     sharded_fragmentation: float = 0.12
-    routed_fragmentation: float = 0.35
+    routed_fragmentation: float = 0.2
+    routed_fixed: float = 2.0 * GIB
     static_fragmentation: float = 0.01
     unshared: float = 0.9
+    weight_versions: bool = False
     context: float = 0.9 * GIB
     communicator: float = 0.4 * GIB
     routed_communicator: float = 3.0 * GIB
@@ -122,19 +130,23 @@ def _megatron(training: TrainingSpec) -> MemoryBehaviour:
 
 
 def _megatron_lm(training: TrainingSpec) -> MemoryBehaviour:
-    """Megatron-LM of 2020-2022: fp16 gradients unless training in bf16."""
+    """Megatron-LM of 2020-2022: fp16 gradients unless training in bf16; the loss is not fused.
+
+    Logits exist in 16 bits, in fp32, and as exponentials (2 + 4 + 4 bytes).
+    """
     gradient = _HALF if training.precision == "fp16" else _WORD
-    return replace(_megatron(training), gradient=gradient, placeholder=0.0)
+    return replace(_megatron(training), gradient=gradient, placeholder=0.0, logit_peak=6.0)
 
 
 def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
-    """Megatron-DeepSpeed with ZeRO-1: fp16 gradients, or bf16 ones beside an fp32 accumulator (BLOOM).
+    """Megatron-DeepSpeed with ZeRO-1: gradients in 16 bits, beside an fp32 accumulator if asked for (BLOOM).
 
     At the step the partition's gradients exist flat in 16 bits and in fp32 (6 bytes of the shard).
     """
     return replace(
         _megatron_lm(training),
-        gradient=_HALF + _WORD if training.precision == "bf16" else _HALF,
+        gradient=_HALF,
+        unreduced=_HALF,
         dropout=False,
         step=6.0,
         bucket_elements=5e8,
@@ -146,14 +158,24 @@ def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
 
 
 def _nanotron(training: TrainingSpec) -> MemoryBehaviour:
-    """Nanotron with ``accumulate_grad_in_fp32``: bf16 gradients live beside the fp32 buffer."""
+    """Nanotron with ``accumulate_grad_in_fp32``: bf16 gradients live beside the fp32 buffer.
+
+    Outputs of its collectives are kept for the backward pass and its gate is not fused (nanotron PR 203).
+    """
     return replace(
-        _megatron(training), gradient=_HALF + _WORD, placeholder=0.0, activation_outputs=1.0
+        _megatron(training),
+        gradient=_HALF + _WORD,
+        placeholder=0.0,
+        gathered_inputs=True,
+        activation_outputs=1.0,
     )
 
 
 def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
-    """DeepSpeed: 2 + 2 + 12 bytes, buckets of 5e8 elements, at most 1e9 gathered ones (its defaults)."""
+    """DeepSpeed: 2 + 2 + 12 bytes, buckets of 5e8 elements, at most 1e9 gathered ones (its defaults).
+
+    Two buckets reduce in turns and one gathers; at the step the shard's gradients exist flat and in fp32.
+    """
     return MemoryBehaviour(
         framework=training.framework,
         weight=_HALF,
@@ -165,8 +187,8 @@ def _deepspeed(training: TrainingSpec) -> MemoryBehaviour:
         logit_peak=8.4,
         live_parameters=1e9,
         bucket_elements=5e8,
-        buckets=2,
-        step=_WORD,
+        buckets=3,
+        step=6.0,
     )
 
 
@@ -197,6 +219,16 @@ def _ddp(training: TrainingSpec) -> MemoryBehaviour:
     return replace(_fsdp(training), gradient=2 * _WORD, gradient_buffers=True)
 
 
+def _pipedream(training: TrainingSpec) -> MemoryBehaviour:
+    """PipeDream: weight stashing keeps one version for each micro-batch in flight (SOSP 2019, section 3.3)."""
+    return replace(_fsdp(training), weight_versions=True)
+
+
+def _sagemaker(training: TrainingSpec) -> MemoryBehaviour:
+    """SageMaker's rule of 20 bytes a parameter: 2 + 2 and, sharded, fp32 weights, gradients and moments."""
+    return replace(_deepspeed(training), state=16.0, live_parameters=0.0, buckets=0, step=0.0)
+
+
 def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
     """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output."""
     return replace(
@@ -223,6 +255,9 @@ _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingPr
         "megatron-lm": _megatron_lm,
         "nanotron": _nanotron,
         "nemo": _megatron,
+        "pipedream": _pipedream,
+        "sagemaker": _sagemaker,
+        "torchgpipe": _fsdp,
         "torchtitan": _torchtitan,
         "unknown": _fsdp,
     }
@@ -288,7 +323,9 @@ def _changed(**values: float) -> Callable[[MemoryBehaviour], MemoryBehaviour]:
 
 _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]] = MappingProxyType(
     {
-        ("gradient_dtype", "fp32"): _changed(gradient=_WORD),
+        ("weights", "fp32"): _changed(weight=_WORD, gradient=_WORD),
+        ("weights", "bf16"): _changed(weight=_HALF, gradient=_HALF),
+        ("gradient_dtype", "fp32"): lambda b: replace(b, gradient=_WORD + b.unreduced),
         ("gradient_dtype", "bf16"): _changed(gradient=_HALF),
         ("gradient_dtype", "fp16"): _changed(gradient=_HALF),
         # 2 + 2 + 4, and the foreach update holds one bf16 temporary of the shard.
@@ -303,7 +340,7 @@ _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]]
         ("optimizer_step", "fused"): _changed(step=0.0),
         ("optimizer_step", "foreach"): lambda b: replace(b, step=b.weight),
         ("optimizer_step", "in_backward"): _changed(step=0.0, gradient=0.0),
-        ("loss", "fused"): _changed(logit_kept=4.0, logit_peak=4.3),
+        ("loss", "fused"): lambda b: replace(b, logit_peak=min(b.logit_peak, 4.3)),
         ("loss", "plain"): _changed(logit_kept=4.0, logit_peak=8.4),
         ("loss", "compiled"): _changed(logit_kept=4.0, logit_peak=2.0),
         ("loss", "chunked"): _changed(logit_kept=0.0, logit_peak=1.0),
@@ -311,7 +348,7 @@ _CHANGES: Mapping[tuple[str, str], Callable[[MemoryBehaviour], MemoryBehaviour]]
         ("selective", "operators"): _named(selective="operators"),
         ("selective", "alternate"): _named(selective="alternate"),
         ("selective", "norms"): _named(selective="norms"),
-        ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0),
+        ("kernels", "fused"): _changed(norm_copies=1.0, activation_outputs=0.0, gathered_inputs=0),
         ("kernels", "eager"): _changed(norm_copies=3.0, activation_outputs=1.0),
     }
 )

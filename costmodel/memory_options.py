@@ -8,6 +8,7 @@ from costmodel.spec import TrainingSpec
 
 MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "weights": ("fp32", "bf16"),
         "gradient_dtype": ("fp32", "bf16", "fp16"),
         "optimizer": ("adamw", "pure_bf16", "adam8bit", "precision_aware", "sgd"),
         "optimizer_step": ("fused", "foreach", "in_backward"),
@@ -24,7 +25,7 @@ MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The keys of ``TrainingSpec.options`` that change memory, with their values (none listed: see below).
 
-gradient_dtype: accumulate gradients in this type. optimizer: ``pure_bf16`` keeps weights, gradients and moments in
+weights: type of FSDP's resident weights and gradients. gradient_dtype: accumulate gradients in this type. optimizer: ``pure_bf16`` keeps weights, gradients and moments in
 bf16 (8 bytes); ``adam8bit`` has 1-byte moments; ``precision_aware`` is Megatron's fp32 master with bf16 moments and
 gradients. optimizer_step: ``foreach`` needs a temporary of the shard, ``in_backward`` frees each gradient at once.
 loss: ``plain`` keeps several fp32 copies of the logits, ``chunked`` (Liger, chunked cross entropy) hardly any.

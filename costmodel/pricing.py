@@ -6,7 +6,7 @@ computed once per distinct combination of them.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from costmodel.blocks import COMPUTE_TERMS, LayerPricer, LayerSeconds, Seconds, overlapped
 from costmodel.constants import Constants, fitted
@@ -26,6 +26,11 @@ from costmodel.strategy import Strategy
 
 _T = TypeVar("_T")
 _GEOMETRY = ("tp", "cp", "dp", "pp", "ep", "etp", "zero_group", "placement_order")
+_LAYER = (
+    "tp", "cp", "ep", "etp", "micro_batch", "sequence_parallel", "recompute",
+    "sharded_stage", "sharded_dp", "zero_group", "placement_order",
+)  # fmt: skip
+"""What the seconds of a layer depend on: other ranks matter only where ZeRO moves data with every micro-batch."""
 Block = tuple[tuple[StageTerm, ...], tuple[StageTerm, ...], tuple[StageTerm, ...]]
 
 
@@ -41,10 +46,15 @@ class Pricer:
         tables: Measured prices, asked before any formula.
     """
 
-    block_fields = (*_GEOMETRY, "micro_batch", "zero", "sequence_parallel", "recompute", "vpp")
-    transfer_fields = (*_GEOMETRY, "micro_batch", "sequence_parallel", "vpp")
-    finish_fields = block_fields
-    memory_fields = MEMORY_FIELDS
+    block_fields: ClassVar[tuple[str, ...]] = (*_LAYER, "vpp", "pipelined", "pipeline_span")
+    transfer_fields: ClassVar[tuple[str, ...]] = (
+        *_GEOMETRY,
+        "micro_batch",
+        "sequence_parallel",
+        "vpp",
+    )
+    finish_fields: ClassVar[tuple[str, ...]] = (*block_fields, "pp", "dp", "zero")
+    memory_fields: ClassVar[tuple[str, ...]] = MEMORY_FIELDS
 
     def __init__(
         self,
@@ -81,7 +91,6 @@ class Pricer:
             finish=self.finish(strategy),
             memory=self.memory(strategy),
             fixed_s=self.fixed_s(strategy),
-            shares=self.prices.shares(),
         )
 
     def block(self, strategy: Strategy) -> Block:
@@ -134,6 +143,12 @@ class Pricer:
         )
 
     def _block(self, strategy: Strategy) -> Block:
+        forward, backward, weights = self._once("layers", _LAYER, strategy, self._layer_terms)
+        local = local_sizes(self.training, strategy)
+        exchange = self._exchange_terms(strategy, local, len(self.graph.kinds))
+        return (*forward, *exchange[0]), (*backward, *exchange[1]), weights
+
+    def _layer_terms(self, strategy: Strategy) -> Block:
         pricer = self._layer_pricer(strategy)
         local = local_sizes(self.training, strategy)
         decoder = local_sizes(self.training, strategy, decoder=True)
@@ -155,9 +170,8 @@ class Pricer:
             _plus(first[1], extra["embedding"]),
             _plus(last[1], extra["loss_backward"]),
         )
-        exchange = self._exchange_terms(strategy, local, len(kinds))
         weights = _terms([layer.weight for layer in priced], None, ends[0].weight, ends[1].weight)
-        return (*forward, *exchange[0]), (*backward, *exchange[1]), weights
+        return forward, backward, weights
 
     def _layer_pricer(self, strategy: Strategy) -> LayerPricer:
         return LayerPricer(

@@ -170,7 +170,8 @@ class DeviceSpec:
         name: Catalog name, for example ``h100-sxm``.
         architecture: Generation, for example ``hopper``: selects kernel behaviour.
         memory_bytes: Device memory as the driver reports it in total.
-        usable_bytes: What a training process can hold (less driver and context reserve).
+        usable_bytes: What a training process can hold, its context included: less the driver's share and a
+            margin that no allocator fills (costmodel.catalog.usable_bytes).
         bandwidth_bytes_per_s: Memory bandwidth.
         peak_flops: Dense peak FLOP/s by precision, without sparsity.
         multiprocessors: SMs (or compute units): waves of a matmul are counted over them.

@@ -40,6 +40,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "mfu": plan.mfu,
         "peak_memory_bytes": round(plan.peak_memory_bytes),
         "peak_allocated_bytes": round(max(stage.allocated_bytes for stage in plan.stages)),
+        "demand_bytes": round(plan.demand_bytes),
         "memory_limit_bytes": round(plan.memory_limit_bytes),
         "fits": plan.fits,
         "time": dict(plan.time),

@@ -130,7 +130,8 @@ def build_plan(
     cluster: ClusterSpec,
     training: TrainingSpec,
     memory_limit_bytes: float,
-    price_shares: Mapping[str, float] | None = None,
+    demand_bytes: float,
+    price_shares: Mapping[str, float],
 ) -> Plan:
     """Return the finished plan; ``band`` holds the factors of the 80 % interval around ``iteration_s``."""
     peak = cluster.device.peak_flops.get(training.precision, cluster.device.peak_flops["fp32"])
@@ -147,5 +148,6 @@ def build_plan(
         mfu=flops / (iteration_s * cost.strategy.gpus * peak),
         memory_limit_bytes=memory_limit_bytes,
         time=time_terms(cost, placement, iteration_s),
-        price_shares=price_shares or cost.shares,
+        price_shares=price_shares,
+        demand_bytes=demand_bytes,
     )

@@ -13,7 +13,12 @@ import click
 from costmodel.errors import ShardplanError
 
 COMMANDS: dict[str, str] = {
-    "simulate": "Predict one given strategy: time, memory, legality, timeline.",
+    "plan": "Rank the strategies for a scenario, with a proof of how good the list is.",
+    "simulate": "Predict one given strategy: time, memory, legality.",
+    "whatif": "Show how the best plan changes when one thing changes.",
+    "explain": "Say why a given strategy is not the first plan.",
+    "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
+    "catalog": "List the models, devices, networks and clusters that ship.",
 }
 """Command names with their one-line help; the module has the same name."""
 

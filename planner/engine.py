@@ -32,6 +32,7 @@ from planner.memory_test import memory_verdict
 from planner.plan import Placement
 from planner.priced_rows import RowPricer
 from planner.pricer import PricerLike
+from planner.proof import prove
 
 _FIRST_ROWS, _MOST_ROWS = 64, 2048
 """Rows refined at a time: few at first, when most searches end, then doubling."""
@@ -145,14 +146,14 @@ class _Search:
         self.worst = self.closed_ns = math.inf
         self.solved = self.simulated = self.unfit = 0
         self.nearest: list[tuple[float, int]] = []
-        self.late = False
+        self.unproved = False
 
     def explore(self) -> None:
         """Run until the ranking is proved, nothing is left or the time is up."""
         size = _FIRST_ROWS
         while self._next_key() < self._goal():
             if time.monotonic() > self.limits.deadline:
-                self.late = True
+                self.unproved = True
                 return
             if self._untouched_key() <= self._heap_key():
                 self._refine(self.order[self.next : self.next + size])
@@ -237,6 +238,9 @@ class _Search:
         elif candidate.tier is Tier.PLACED:
             settle_placement(candidate, goal)
         else:
+            limits = self.limits
+            if not prove(candidate, limits.tolerance, self.worst, limits.deadline):
+                self.unproved = True
             candidate.close(candidate.lower_ns)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
@@ -255,21 +259,13 @@ class _Search:
         return EngineResult(
             ranked=tuple(plans[: self.limits.top]),
             lower_bound_ns=self._lower_bound(),
-            proved=self._proved(),
+            proved=not self.unproved,
             strategies=len(self.columns),
             solved=self.solved,
             simulated=self.simulated,
             rejected_by_memory=self.unfit,
             nearest=None if self.found else self._least_shortage(),
         )
-
-    def _proved(self) -> bool:
-        """Return whether nothing that was closed early or not reached could belong to the first K."""
-        return not self.late and self.closed_ns >= self._goal_of_best()
-
-    def _goal_of_best(self) -> float:
-        times = (item.time_ns or 0 for item in self.found)
-        return _within(min(times, default=math.inf), self.limits.tolerance) if self.found else 0
 
     def _lower_bound(self) -> int:
         best = min((item.time_ns or 0 for item in self.found), default=math.inf)

@@ -9,6 +9,7 @@ t = f + b, w_s = min(m, p - s) and D the finish,
     1F1B       P_s + m t_s + [R_s - (w_s-1) f_s]^+ + [R_s - (w_s-1) b_s]^+ + D_0    (one bracket if m <= w_s)
     GPipe      sum t + (m-1) t_s + D_0
     ZB-H1      PF_s + m t_s + [R_s - (w_s-1) f_s]^+ + D_s
+    no flush   m t_s + D_s
 
 and likewise for paths that end on rank s.
 """
@@ -78,6 +79,8 @@ def narrow_windows(given: Coefficients, cutoff_ns: int | None) -> Windows | None
     per_layer = np.array(given.forward.layer) + np.array(given.backward.layer)
     work = np.array(given.counts, dtype=np.int64) @ per_layer.astype(np.int64)
     room = _room(given, cutoff_ns, work)
+    if (room < 0).any():  # a stage exceeds the cutoff with no layer at all
+        return None
     for stage in range(stages):
         reach = np.searchsorted(work, work[high[stage]] + room[stage], side="right") - 1
         high[stage + 1] = min(high[stage + 1], reach)
@@ -100,7 +103,7 @@ def _room(given: Coefficients, cutoff_ns: int, work: Ints) -> Ints:
         return np.asarray(min(share, total) - ends)
     flight = np.minimum(m, stages - np.arange(stages))
     busy = (cutoff_ns - 1 - given.fixed_ns) // m - ends
-    if given.shape.schedule == "zero_bubble":
+    if given.shape.schedule in ("zero_bubble", "no_flush"):
         return busy
     # T >= sum t + (m - w_s) t_s for 1F1B: the "both" row of the idle brackets without R_s.
     rest = np.maximum(m - flight, 1)
@@ -175,7 +178,7 @@ class Rows:
         sum t / (1 - (1 - 1/m)^p), is the valid one.
         """
         m, p = self.m, self.stages
-        if self.given.shape.schedule == "zero_bubble":
+        if self.given.shape.schedule in ("zero_bubble", "no_flush"):
             return 0
         latency = 2 * sum(self.given.transfer_ns[: p - 1])
         compute, finish = self.total - latency, self._finish_of_first()
@@ -191,6 +194,9 @@ class Rows:
         schedule = self.given.shape.schedule
         if schedule == "gpipe":
             return self._gpipe_rows()
+        if schedule == "no_flush":
+            busy = self.m * (self.tables.forward + self.tables.backward)
+            return np.asarray(busy + self.tables.finish)
         return self._zero_bubble_rows() if schedule == "zero_bubble" else self._wave_rows()
 
     def _wave_rows(self) -> Ints:

@@ -54,8 +54,10 @@ class Scenario:
         training: Batch, sequence, framework, precision.
         memory_limit_bytes: Reserved bytes that no GPU may exceed.
         bounds: By decision; absent ones are free.
+        max_global_batch: Largest global batch that may be asked for; above it steps stop helping convergence.
         gpu_counts: Numbers of GPUs a plan may use; the budget alone unless asked otherwise.
         system: Preset of a published system that restricts the space, or None.
+        system_options: Its own knobs by name (SageMaker's ``optimize``, ``placement_strategy``, ..).
         prices: Measured tables, read first to last.
         calibration: File of calibrated constants, or None.
         uneven_stages: Whether stages may hold unequal numbers of layers.
@@ -66,9 +68,11 @@ class Scenario:
     cluster: ClusterSpec
     training: TrainingSpec
     memory_limit_bytes: float
+    max_global_batch: int | None = None
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     gpu_counts: tuple[int, ...] = ()
     system: str | None = None
+    system_options: Mapping[str, object] = field(default_factory=dict)
     prices: tuple[Path, ...] = ()
     calibration: Path | None = None
     uneven_stages: bool = True

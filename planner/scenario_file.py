@@ -8,6 +8,8 @@ from costmodel import catalog, huggingface
 from costmodel.errors import InputError
 from costmodel.fields import Fields, as_fields, nearest_names
 from costmodel.graph import ModelGraph, build_graph
+from costmodel.inline_cluster import cluster_from_mapping
+from costmodel.inline_model import model_from_mapping
 from costmodel.load import read_data
 from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, TrainingSpec
 from costmodel.strategy import RECOMPUTES, SCHEDULES
@@ -76,20 +78,24 @@ def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
     if fields.integer("schema", default=SCHEMA) != SCHEMA:
         raise fields.error("is not a schema this version reads", "schema", nearest=SCHEMA)
     graph = build_graph(_model(fields, base))
-    cluster, counts = _cluster(fields, gpus)
+    cluster, counts = _cluster(fields, base, gpus)
     limits = _part(fields, "limits")
     limits.refuse_unknown(("memory", "max_global_batch"))
-    bounds, system, uneven = _search(_part(fields, "search"))
+    search = _part(fields, "search")
+    bounds, uneven = _search(search)
+    system, options = _system(search)
     return Scenario(
         name=fields.text("name", default="")
         or f"{graph.model.name} on {cluster.gpus} {cluster.device.name}",
         graph=graph,
         cluster=cluster,
-        training=_training(_part(fields, "training"), limits, graph),
+        training=_training(_part(fields, "training"), limits, graph, cluster),
         memory_limit_bytes=_memory_limit(limits, cluster),
         bounds=bounds,
         gpu_counts=counts,
+        max_global_batch=_count(limits, "max_global_batch", 0) or None,
         system=system,
+        system_options=options,
         prices=tuple(
             _existing(base, name, f"prices[{i}]") for i, name in enumerate(_prices(fields))
         ),
@@ -109,16 +115,15 @@ def _part(fields: Fields, name: str) -> Fields:
 def _model(fields: Fields, base: Path) -> ModelSpec:
     value = fields.values.get("model")
     if isinstance(value, Mapping):
-        name = str(value.get("name", "inline model"))
-        config = {key: item for key, item in value.items() if key != "name"}
-        return huggingface.model_from_config(config, name=name, file=fields.file, path="model")
+        return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    if name not in catalog.names("models") and ("/" in name or Path(name).suffix == ".json"):
+    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
+    if name not in catalog.names("models") and is_path:
         return huggingface.read_model(_existing(base, name, "model"))
     return catalog.model(name)
 
 
-def _cluster(fields: Fields, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
+def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
     """Return the cluster at its full budget, and the GPU counts a plan may use."""
     value = fields.values.get("cluster")
     part = {"name": fields.text("cluster")} if not isinstance(value, Mapping) else dict(value)
@@ -126,13 +131,8 @@ def _cluster(fields: Fields, gpus: int | None) -> tuple[ClusterSpec, tuple[int, 
     counts = _gpu_counts(asked if gpus is None else gpus, fields.file)
     budget = counts[-1] if counts else None
     mapping = part if budget is None else {**part, "gpus": budget}
-    cluster = _named_cluster(as_fields(mapping, fields.file, "cluster"))
+    cluster = cluster_from_mapping(mapping, fields.file, base=base)
     return cluster, counts or (cluster.gpus,)
-
-
-def _named_cluster(fields: Fields) -> ClusterSpec:
-    fields.refuse_unknown(("name", "gpus"))
-    return catalog.cluster(fields.text("name"), fields.optional_integer("gpus"))
 
 
 def _gpu_counts(asked: object, file: str) -> tuple[int, ...]:
@@ -148,7 +148,9 @@ def _gpu_counts(asked: object, file: str) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
-def _training(fields: Fields, limits: Fields, graph: ModelGraph) -> TrainingSpec:
+def _training(
+    fields: Fields, limits: Fields, graph: ModelGraph, cluster: ClusterSpec
+) -> TrainingSpec:
     fields.refuse_unknown(_TRAINING_KEYS)
     batch = _count(fields, "global_batch", 512)
     largest = _count(limits, "max_global_batch", MAX_COUNT)
@@ -165,12 +167,24 @@ def _training(fields: Fields, limits: Fields, graph: ModelGraph) -> TrainingSpec
         global_batch=batch,
         sequence=sequence,
         framework=_one_of(fields, "framework", "megatron", tuple(sorted(LEGALITY))),
-        precision=_one_of(fields, "precision", "bf16", get_args(Precision)),
+        precision=_precision(fields, cluster),
         attention=_one_of(fields, "attention", "flash", get_args(AttentionKernel)),
         tokens=_tokens(fields),
         decoder_sequence=_count(fields, "decoder_sequence", 0),
         options=_options(_part(fields, "options")),
     )
+
+
+def _precision(fields: Fields, cluster: ClusterSpec) -> Precision:
+    """Return the precision; bf16 by default, fp16 on devices too old for it."""
+    common = set.intersection(*({*group.device.peak_flops} for group in cluster.groups))
+    runs = [name for name in get_args(Precision) if name in common]
+    default = "bf16" if "bf16" in runs else "fp16"
+    chosen: Precision = _one_of(fields, "precision", default, get_args(Precision))
+    if chosen not in runs:
+        rule = f"must be a precision that {cluster.device.name} has"
+        raise fields.error(rule, "precision", nearest=runs)
+    return chosen
 
 
 def _count(fields: Fields, name: str, default: int) -> int:
@@ -242,18 +256,28 @@ def _existing(base: Path, name: str, key: str) -> Path:
     return path
 
 
-def _search(fields: Fields) -> tuple[dict[str, Bound], str | None, bool]:
+def _search(fields: Fields) -> tuple[dict[str, Bound], bool]:
     fields.refuse_unknown((*DECISIONS, "system", "uneven_stages"))
     bounds = {
         name: read_bound(name, value, fields)
         for name, value in fields.values.items()
         if name in DECISIONS
     }
-    system = fields.values.get("system")
-    if system is not None and system not in SYSTEMS:
-        near = nearest_names(str(system), SYSTEMS) or tuple(SYSTEMS)
+    return bounds, fields.flag("uneven_stages", default=True)
+
+
+def _system(fields: Fields) -> tuple[str | None, dict[str, object]]:
+    """Read ``system: NAME`` or ``system: {name: NAME, ..knobs of that system}``."""
+    given = fields.values.get("system")
+    options = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name = options.pop("name", None)
+    if given is None:
+        return None, {}
+    if name not in SYSTEMS:
+        near = nearest_names(str(name), SYSTEMS) or tuple(SYSTEMS)
         raise fields.error("must be one of the known systems", "system", nearest=near)
-    return bounds, cast("str | None", system), fields.flag("uneven_stages", default=True)
+    SYSTEMS[str(name)].knobs(options)
+    return str(name), options
 
 
 def read_bound(decision: str, value: object, fields: Fields) -> Bound:

@@ -1,6 +1,7 @@
 """The pricer of a scenario: its graph, cluster and training with the tables and calibration it names."""
 
 from costmodel.pricing import Pricer
+from costmodel.table import ScaledTable, Table
 from planner.scenario import Scenario
 
 
@@ -10,4 +11,5 @@ def make_pricer(scenario: Scenario) -> Pricer:
     Raises:
         InputError: If a table or the calibration cannot be read.
     """
-    return Pricer(scenario.graph, scenario.cluster, scenario.training)
+    tables = [ScaledTable(table=Table.load(path)) for path in scenario.prices]
+    return Pricer(scenario.graph, scenario.cluster, scenario.training, tables=tables)

@@ -7,7 +7,7 @@ from costmodel.pricing import Pricer
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
-from costmodel.units import NS_PER_S
+from costmodel.units import KIB, NS_PER_S
 from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.check import Violation, broken_placement, broken_rules
@@ -18,6 +18,7 @@ from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.strategy_text import parse_placement, parse_strategy
+from planner.systems import apply_system
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def simulate_strategy(
     Raises:
         InputError: If the text is no strategy or no placement.
     """
+    scenario = apply_system(scenario)
     strategy = parse_strategy(strategy_text, scenario)
     layers = len(scenario.graph.layers)
     violations = broken_rules(columns_of((strategy,)), facts_of(scenario))
@@ -66,7 +68,8 @@ def simulate_placement(
 ) -> Simulation:
     """Predict a legal strategy on a given placement."""
     cost = pricer.cost(strategy)
-    work = coefficients(cost, scenario.memory_limit_bytes).work(arrangement_of(placement))
+    given, arrangement = coefficients(cost, scenario.memory_limit_bytes), arrangement_of(placement)
+    work = given.work(arrangement)
     plan = build_plan(
         rank=1,
         cost=cost,
@@ -77,6 +80,8 @@ def simulate_placement(
         cluster=scenario.cluster,
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
+        demand_bytes=given.peak_kib(arrangement) * KIB,
+        price_shares=pricer.prices.shares(),
     )
     return Simulation(strategy=strategy, violations=(), plan=plan, cost=cost, work=work)
 

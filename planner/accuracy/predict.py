@@ -51,7 +51,6 @@ class Pricers:
             finish=pricer.finish(strategy),
             memory=(),
             fixed_s=pricer.fixed_s(strategy),
-            shares={},
         )
 
 

@@ -26,7 +26,14 @@ from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
 from planner.plan import Chunk, Placement
 
-_PRECISIONS = {"mxfp8": "fp8", "fp8": "fp8", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
+_PRECISIONS = {
+    "mxfp8": "fp8",
+    "fp8": "fp8",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "tf32": "tf32",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,9 @@ def read_rows(paths: Iterable[str | Path]) -> list[dict[str, str]]:
                 found = [{k: (v or "").strip() for k, v in row.items() if k} for row in reader]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"cannot be read: {error}", file=str(path)) from error
-        missing = [name for name in ("gpus", "layers", "hidden") if name not in (reader.fieldnames or ())]
+        missing = [
+            name for name in ("gpus", "layers", "hidden") if name not in (reader.fieldnames or ())
+        ]
         if missing:
             raise InputError(f"must have the columns {', '.join(missing)}", file=str(path))
         rows += found
@@ -102,7 +111,9 @@ def read_runs(rows: Sequence[Row], tier: str = "all") -> tuple[list[Run], list[U
         except ShardplanError as error:
             reason = str(error)
             unread.append(
-                Unread(id=name, source=row.get("source", ""), tier=row.get("tier", ""), reason=reason)
+                Unread(
+                    id=name, source=row.get("source", ""), tier=row.get("tier", ""), reason=reason
+                )
             )
     return runs, unread
 
@@ -190,7 +201,9 @@ def _strategy(row: Row, framework: str) -> Strategy:
     dp = _integer(row, "dp", max(1, gpus // (tp * pp * cp)))
     if tp * pp * cp * dp != gpus:
         raise InputError(
-            f"tp {tp} x cp {cp} x pp {pp} x dp {dp} must be the number of GPUs", key="gpus", value=gpus
+            f"tp {tp} x cp {cp} x pp {pp} x dp {dp} must be the number of GPUs",
+            key="gpus",
+            value=gpus,
         )
     batch = _integer(row, "global_batch")
     if batch % (dp * micro):
@@ -218,7 +231,9 @@ def _strategy(row: Row, framework: str) -> Strategy:
 
 def _splits_experts(row: Row) -> bool:
     """Whether experts are not cut by tensor parallelism (expert_tensor_parallel_size 1)."""
-    return "megatron-bridge" in text_of(row) or _integer(row, "ep", 1) * _integer(row, "tp", 1) > _integer(row, "gpus")
+    return "megatron-bridge" in text_of(row) or _integer(row, "ep", 1) * _integer(
+        row, "tp", 1
+    ) > _integer(row, "gpus")
 
 
 def _zero(row: Row) -> int:
@@ -265,6 +280,7 @@ def _model_key(row: Row) -> tuple[object, ...]:
         _integer(row, "seq"),
         _latent(notes),
         _shared(notes),
+        _expert_width(notes),
         _dense_layers(notes),
         _window(notes),
         "bert" in row.get("model", "").lower(),
@@ -336,6 +352,7 @@ def _model(
     sequence: int,
     latent: tuple[int, ...],
     shared: int,
+    expert_width: int,
     dense: tuple[int, int],
     window: int,
     bidirectional: bool,
@@ -361,12 +378,16 @@ def _model(
     kinds, order = (block,), (0,) * layers
     if experts > 1:
         first, dense_ffn = dense
-        routed = MlpSpec(ffn=ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared)
+        routed = MlpSpec(
+            ffn=expert_width or ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared
+        )
         moe = LayerSpec(name="moe", attention=attention, mlp=routed)
         lead = LayerSpec(
             name="dense", attention=attention, mlp=MlpSpec(ffn=dense_ffn or ffn, gated=gated)
         )
-        kinds, order = ((lead, moe), (0,) * first + (1,) * (layers - first)) if first else ((moe,), order)
+        kinds, order = (
+            ((lead, moe), (0,) * first + (1,) * (layers - first)) if first else ((moe,), order)
+        )
     return ModelSpec(
         name=name,
         hidden=hidden,
@@ -415,4 +436,8 @@ def _even(layers: int, stages: int) -> list[int]:
             return counts
     size = -(-layers // stages)
     counts = [max(0, min(size, layers - size * stage)) for stage in range(stages)]
-    return counts if all(counts) else [layers * (s + 1) // stages - layers * s // stages for s in range(stages)]
+    return (
+        counts
+        if all(counts)
+        else [layers * (s + 1) // stages - layers * s // stages for s in range(stages)]
+    )

@@ -18,11 +18,17 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"llm-foundry|composer|mosaic", "composer"),
     (r"torchtitan", "torchtitan"),
     (r"fms-fsdp", "fms-fsdp"),
-    (r"fms-acceleration|hf trainer|huggingface/transformers|trl|axolotl|llama-factory", "hf-trainer"),
+    (
+        r"fms-acceleration|hf trainer|huggingface/transformers|trl|axolotl|llama-factory",
+        "hf-trainer",
+    ),
     (r"accelerate", "accelerate"),
     (r"dgxc|megatron-bridge|nemo", "nemo"),
     (r"megatron-deepspeed|bigscience|deepspeed pipeline", "megatron-deepspeed"),
-    (r"transformer_engine|transformer engine|\bte \d|megatron-core|primus|moe-modelzoo", "megatron"),
+    (
+        r"transformer_engine|transformer engine|\bte \d|megatron-core|primus|moe-modelzoo",
+        "megatron",
+    ),
     (r"megatron", "megatron-lm"),
     (r"xtuner|tinyllama|lit-gpt", "fsdp"),
     (r"deepspeed", "deepspeed"),
@@ -69,7 +75,15 @@ def options_of(row: Row, framework: str) -> dict[str, str]:
     for pattern, frameworks, (key, value) in _SWITCHES:
         if framework in frameworks and key not in options and re.search(pattern, text):
             options[key] = value
+    if framework in _HF and _pure_bf16(row, text):
+        options["optimizer"] = "pure_bf16"
     return options
+
+
+def _pure_bf16(row: Row, text: str) -> bool:
+    """Whether weights and Adam states are bf16: mixed precision under FSDP keeps both in fp32."""
+    mixed = "amp column bf16=true" in text and row.get("zero_stage") == "fsdp"
+    return "pure bf16 weights" in text and not mixed
 
 
 _MEGATRONS = frozenset({"megatron", "nemo", "megatron-lm", "megatron-deepspeed"})
@@ -83,7 +97,11 @@ _SWITCHES: tuple[tuple[str, frozenset[str], tuple[str, str]], ...] = (
     (r"tp[-_]comm[-_]overlap", _MEGATRONS, ("tp_overlap", "on")),
     (r"overlap[-_]grad[-_]reduce(=true)?", _MEGATRONS, ("gradient_overlap", "on")),
     (r"overlap[-_]param[-_]gather(=true)?", _MEGATRONS, ("gather_overlap", "on")),
-    (r"cross[- ]entropy fusion|fused cross[- ]entropy|cross_entropy_loss_fusion", _EVERY, ("loss", "fused")),
+    (
+        r"cross[- ]entropy fusion|fused cross[- ]entropy|cross_entropy_loss_fusion",
+        _EVERY,
+        ("loss", "fused"),
+    ),
     (r"cp_comm_type=a2a|ulysses", _EVERY, ("context_exchange", "all_to_all")),
     (r"\bhsdp\b|hybrid[_ -]shard", _EVERY, ("hybrid_sharding", "on")),
     (r"scatter/gather", _MEGATRONS, ("scatter_gather", "on")),
@@ -93,9 +111,10 @@ _SWITCHES: tuple[tuple[str, frozenset[str], tuple[str, str]], ...] = (
     (r"\btorch\.compile", _TITAN, ("block", "compiled")),
     (r"\beager\b|fsdp2", _TITAN, ("block", "eager")),
     (r"torch 1\.", frozenset({"composer"}), ("block", "composer-2023")),
-    (r"liger", _HF, ("block", "hf-liger")),
-    (r"liger", _HF, ("loss", "fused")),
+    (r"framework=\S*liger|liger kernel", _HF, ("block", "hf-liger")),
+    (r"framework=\S*liger|liger kernel", _HF, ("loss", "chunked")),
     (r"fast-kernels", _HF, ("block", "hf-kernels")),
     (r"fast-kernels", _HF, ("loss", "fused")),
+    (r"fast-kernels", _HF, ("kernels", "fused")),
     (r"fp32 grad", _EVERY, ("gradient_dtype", "fp32")),
 )

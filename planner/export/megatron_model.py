@@ -56,6 +56,14 @@ def model_refusals(launch: Launch) -> Iterator[Refusal]:
         yield Refusal(field="model.final_norm", rule="GPT models end with a norm", value=False)
     if not model.vocab:
         yield Refusal(field="model.vocab", rule="pretrain_gpt.py trains on tokens", value=0)
+    sequence = launch.training.sequence
+    if 0 < model.positions < sequence:
+        yield Refusal(
+            field="training.sequence",
+            rule="a sequence has at most as many tokens as there are learned positions",
+            value=sequence,
+            nearest=model.positions,
+        )
     kinds = _used_kinds(model)
     for kind in kinds:
         yield from _kind_refusals(kind)

@@ -102,6 +102,7 @@ def _batch_flags(launch: Launch) -> Iterator[str]:
     yield f"--parallelism.pipeline_parallel_microbatch_size {strategy.micro_batch}"
     yield f"--parallelism.pipeline_parallel_degree {strategy.pp}"
     yield f"--parallelism.pipeline_parallel_schedule {_SCHEDULE_NAMES[strategy.schedule]}"
+    yield "--training.disable_cuda_graphs"  # 0.3 refuses pipelines with them
     parts = " ".join(",".join(part) for part in module_names(launch))
     yield f"--parallelism.module_fqns_per_model_part {parts}"
 

@@ -70,7 +70,7 @@ def test_every_cluster_has_levels_that_nest_up_to_the_whole(name: str) -> None:
     assert cluster.gpus == 128
     *inner, outer = [level.gpus for level in cluster.levels]
     assert outer == 0
-    assert inner == sorted(inner)
+    assert inner == sorted(set(inner))
     assert all(level.source and level.latency_s > 0 for level in cluster.levels)
     assert inner[-1] >= cluster.gpus_per_node
     speeds = [level.bandwidth_bytes_per_s for level in cluster.levels]

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from costmodel.frameworks import FRAMEWORKS
+from costmodel.memory_behaviour import FRAMEWORKS_WITH_MEMORY
 from costmodel.strategy import Strategy
 from planner.check import broken_rules
 from planner.columns import columns_of
@@ -85,6 +87,12 @@ TWINS: dict[str, tuple[Facts, Strategy, Facts, Strategy]] = {
         FACTS,
         replace(DP8, zero=3, zero_group=3),
     ),
+    "offload_recompute": (
+        FACTS,
+        replace(DP8, offload_activations=0.5),
+        FACTS,
+        replace(DP8, offload_activations=0.5, recompute="full"),
+    ),
     "schedule_framework": (
         TITAN,
         Strategy(dp=4, pp=2, microbatches=2, schedule="zero_bubble"),
@@ -146,3 +154,8 @@ def test_a_rejection_names_what_would_lift_it(name: str) -> None:
     assert len(texts) == 1
     assert "Nearest: " in texts[0]
     assert texts[0].endswith(".")
+
+
+def test_every_framework_has_rules_times_and_memory() -> None:
+    assert set(LEGALITY) <= set(FRAMEWORKS)
+    assert set(LEGALITY) <= set(FRAMEWORKS_WITH_MEMORY)

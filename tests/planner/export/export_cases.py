@@ -174,7 +174,8 @@ def launch(
     """Return a launch; without ``counts`` every virtual stage gets the same number of layers."""
     stages = strategy.pp * strategy.vpp
     even = counts or (len(model.layers) // stages,) * stages
-    asked = training or TrainingSpec(global_batch=strategy.global_batch, sequence=4096)
+    sequence = min(4096, model.positions or 4096)
+    asked = training or TrainingSpec(global_batch=strategy.global_batch, sequence=sequence)
     return Launch(
         plan=plan(strategy, placement(even, recomputed)),
         model=model,
