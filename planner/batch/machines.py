@@ -43,13 +43,14 @@ def dask_cluster(address: str, timeout_s: float = 10.0) -> OpenExecutor:
 
 def _client(address: str, timeout_s: float) -> Any:
     try:
-        from distributed import Client
+        import distributed
     except ImportError as error:
         raise InputError(
             "needs the extra dask", key="--scheduler", nearest="pip install 'shardplan[dask]'"
         ) from error
+    connect: Any = distributed.Client
     try:
-        return Client(address, timeout=timeout_s)
+        return connect(address, timeout=timeout_s)
     except (OSError, ValueError) as error:
         rule = f"must be the address of a running Dask scheduler ({_one_line(error)})"
         raise InputError(
