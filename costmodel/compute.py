@@ -31,6 +31,8 @@ _TILES = np.array(
         (64, 64, 0.62),
     ]
 )
+# Elements to whose multiples a matmul's N and K must be sized (16 bytes, cuBLAS tensor-core alignment rule).
+_ALIGNED = {"fp32": 1, "tf32": 4, "fp8": 16}
 # Bytes moved per element of a token's width by one fused 16-bit kernel, forward and backward: a norm reads and writes
 # its row (4) and reads two, writes one (6); a residual addition reads two, writes one (6) and adds two gradients
 # (6 + 1); an activation reads its inputs, writes its output (2 each), and backward reads inputs and gradient, writes
@@ -62,6 +64,7 @@ class ComputePricer:
         self._device, self._framework, self._constants = device, framework, constants
         self._bandwidth = device.bandwidth_bytes_per_s * constants["memory.efficiency"]
         self._elementwise = constants.of("elementwise", framework.elementwise)
+        self._activation = constants.of("activation", framework.elementwise)
         self._methods: Mapping[str, Callable[[Sequence[ComputeEvent]], Any]] = {
             "matmul": self._matmuls,
             "grouped_matmul": self._matmuls,
@@ -107,24 +110,26 @@ class ComputePricer:
         rounded maximum of that and of moving operands and result once.
         """
         shapes = np.array([(1, *e.shape) if len(e.shape) == 3 else e.shape for e in events], float)
+        seconds = self._tiled(shapes, [event.dtype for event in events])
+        grouped = _column(np.array([event.op == "grouped_matmul" for event in events], float))
+        slow = 1.0 + grouped * (1.0 / np.asarray(self._constants["matmul.grouped"]) - 1.0)
+        return _narrow(seconds * slow + np.asarray(self._constants["kernel.gap"]))
+
+    def _tiled(self, shapes: _Array, dtypes: Sequence[str]) -> _Array:
+        """Return (events, lanes) seconds of (groups, M, N, K) matmuls."""
         groups, m, n, k = (_column(shapes[:, index]) for index in range(4))
         constants, sms = self._constants, float(self._device.multiprocessors)
-        peak = _row([self.peak(event.dtype) for event in events])
-        width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
+        peak = _row([self.peak(dtype) for dtype in dtypes])
+        width = _column(np.array([_element_bytes(dtype) for dtype in dtypes], float))
         rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
-        tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
-        waves = np.ceil(tiles / sms)
-        work = waves * sms * rows * columns * 2.0 / speed
-        steps = k + np.asarray(constants["matmul.prologue"])
-        math_time = work.min(axis=1, keepdims=True) * steps / peak
-        slow = _column(np.array([_misaligned(event) for event in events], float))
-        math_time = math_time * (1.0 + slow * (np.asarray(constants["matmul.misaligned"]) - 1.0))
-        grouped = _column(np.array([event.op == "grouped_matmul" for event in events], float))
-        math_time = math_time * (
-            1.0 + grouped * (1.0 / np.asarray(constants["matmul.grouped"]) - 1.0)
-        )
+        waves = np.ceil(groups * np.ceil(m / rows) * np.ceil(n / columns) / sms)
+        work = (waves * sms * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        step = _column(np.array([_ALIGNED.get(dtype, 8) for dtype in dtypes], float))
+        awkward = ((n % step > 0) | (k % step > 0)).astype(float)
+        slow = 1.0 + awkward * (np.asarray(constants["matmul.misaligned"]) - 1.0)
+        busy = work * (k + np.asarray(constants["matmul.prologue"])) * slow / peak
         moved = groups * (m * k + n * k + m * n) * width / self._bandwidth
-        return _narrow(_round_maximum(math_time, moved) + np.asarray(constants["kernel.gap"]))
+        return _round_maximum(busy, moved)
 
     def _flash(self, events: Sequence[ComputeEvent]) -> _Array:
         """Price flash attention (batch, heads, kv_heads, queries, keys, qk_dim, v_dim, causal, window).
@@ -157,25 +162,25 @@ class ComputePricer:
         return peaks.get("bf16", peaks.get("fp16", peaks.get("fp32", 0.0)))
 
     def _standard(self, events: Sequence[ComputeEvent]) -> _Array:
-        """Price unfused attention: two batched matmuls and passes over the full score matrix.
+        """Price unfused attention: batched matmuls and passes over the full score matrix.
 
-        Scores are not halved under a causal mask. A fused scale-mask-softmax-dropout reads and writes 9 bytes per
-        score forward, 11 backward, if Megatron's kernel takes the shape.
+        Forward are scores Q K^T (queries, keys, qk_dim) and their product with V (queries, v_dim, keys); backward
+        two of each kind. Scores are not halved under a causal mask. A fused scale-mask-softmax-dropout reads and
+        writes 9 bytes per 16-bit score forward, 11 backward, if Megatron's kernel takes the shape.
         """
         shapes = np.array([event.shape for event in events], float)
-        batch, heads, _, queries, keys, qk, v, _, _ = (_column(c) for c in shapes.T)
-        backward = _column(np.array([e.direction == "backward" for e in events], float))
-        constants = self._constants
-        peak = _row([self.peak(event.dtype) for event in events])
-        width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
-        flops = 2.0 * batch * heads * queries * keys * (qk + v) * (1.0 + backward)
-        awkward = np.where((qk % 8 > 0) | (keys % 8 > 0), 1.0, 0.0)
-        slow = 1.0 + awkward * (np.asarray(constants["matmul.misaligned"]) - 1.0)
-        batched = flops * slow / (peak * np.asarray(constants["attention.batched"]))
-        refused = np.where((batch * heads % 4 > 0) | (keys > 2048), 1.0, 0.0)
-        passes = (9.0 + 2.0 * backward) * width / 2.0 * np.asarray(constants["attention.scores"])
-        passes = passes * (1.0 + refused * (np.asarray(constants["attention.unfused"]) - 1.0))
-        moved = batch * heads * queries * keys * passes / self._bandwidth
+        batch, heads, _, queries, keys, qk, v, _, _ = shapes.T
+        backward = np.array([e.direction == "backward" for e in events], float)
+        dtypes, constants = [event.dtype for event in events], self._constants
+        count = batch * heads
+        products = self._tiled(np.stack([count, queries, keys, qk], 1), dtypes)
+        products = products + self._tiled(np.stack([count, queries, v, keys], 1), dtypes)
+        batched = products * _column(1.0 + backward) / np.asarray(constants["attention.batched"])
+        width = np.array([_element_bytes(dtype) for dtype in dtypes], float)
+        refused = _column(((count % 4 > 0) | (keys > 2048)).astype(float))
+        slow = 1.0 + refused * (np.asarray(constants["attention.unfused"]) - 1.0)
+        passes = _column((9.0 + 2.0 * backward) * width / 2.0 * count * queries * keys)
+        moved = passes * slow * np.asarray(constants["attention.scores"]) / self._bandwidth
         return _narrow(batched + moved + 3.0 * np.asarray(constants["kernel.gap"]))
 
     def _activations(self, events: Sequence[ComputeEvent]) -> _Array:
@@ -185,7 +190,8 @@ class ComputePricer:
         backward = _column(np.array([e.direction == "backward" for e in events], float))
         width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
         values = tokens * (inputs * (1.0 + backward) + outputs)
-        return _narrow(self._moved(values * width) + np.asarray(self._constants["kernel.gap"]))
+        moved = values * width * self._activation / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
 
     def _rows(self, events: Sequence[ComputeEvent]) -> _Array:
         """Price row-wise kernels (tokens, width) by the bytes of ``_ROW_BYTES``."""
@@ -193,7 +199,10 @@ class ComputePricer:
         per_element = np.array([_ROW_BYTES[event.op, event.direction] for event in events])
         width = np.array([_element_bytes(event.dtype) for event in events], float)
         values = _column(shapes[:, 0] * shapes[:, 1] * per_element * width / 2.0)
-        return _narrow(self._moved(values) + np.asarray(self._constants["kernel.gap"]))
+        split = _column(np.array([event.op == "rope" for event in events], float))
+        factor = self._elementwise + split * (self._activation - np.asarray(self._elementwise))
+        moved = values * factor / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
 
     def _losses(self, events: Sequence[ComputeEvent]) -> _Array:
         """Price a cross entropy (tokens, local vocabulary), forward and backward together."""
@@ -220,9 +229,6 @@ class ComputePricer:
             _round_maximum(_column(shapes[:, 0]) / peak, _column(shapes[:, 1]) / self._bandwidth)
         )
 
-    def _moved(self, moved: _Array) -> _Array:
-        return cast("_Array", moved * self._elementwise / self._bandwidth)
-
 
 def _column(values: _Array) -> _Array:
     """Shape one value per event as a column; lanes of constants broadcast along the row."""
@@ -247,10 +253,3 @@ def _round_maximum(left: _Array, right: _Array) -> _Array:
 
 def _element_bytes(dtype: str) -> float:
     return {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0}.get(dtype, 2.0)
-
-
-def _misaligned(event: ComputeEvent) -> bool:
-    """Whether tensor cores cannot load a matmul's rows whole (16 bytes, cuBLAS alignment rule); fp32 has none."""
-    *_, n, k = event.shape
-    elements = 4 if event.dtype == "tf32" else 8
-    return event.dtype != "fp32" and bool(n % elements or k % elements)

@@ -28,6 +28,7 @@ class Framework:
         host: Which ``host.layer.*`` constant its launches follow.
         fused_loss: Whether the cross entropy is one kernel.
         tp_overlap: Whether tensor-parallel collectives run beside matmuls.
+        tp_backward_overlap: Whether those of the backward hide behind weight gradients.
         gradient_overlap: Whether gradients are reduced during the last backward.
         gather_overlap: Whether ZeRO-1 gathers parameters during the next forward.
         gradient_bytes: Bytes per gradient element on the wire; 0 means those of the compute type.
@@ -54,6 +55,7 @@ class Framework:
     host: str = "other"
     fused_loss: bool = False
     tp_overlap: bool = False
+    tp_backward_overlap: bool = False
     gradient_overlap: bool = False
     gather_overlap: bool = False
     gradient_bytes: int = 0
@@ -84,6 +86,7 @@ _MEGATRON = Framework(
     name="megatron",
     elementwise="megatron",
     host="megatron",
+    tp_backward_overlap=True,
     gradient_bytes=4,
     accumulate_bytes=8.0,
     scatter_gather=True,
@@ -130,6 +133,7 @@ _ALL: tuple[Framework, ...] = (
         name="megatron-lm",
         elementwise="megatron-lm",
         host="megatron-lm",
+        tp_backward_overlap=False,
         gradient_bytes=0,
         accumulate_bytes=10.0,
         source="Megatron-LM of 2020-2022, arXiv 1909.08053, 2104.04473, 2205.05198; fp16 or fp32 reduction",
@@ -269,6 +273,7 @@ _BLOCKS = ("compiled", "eager", "hf", "hf-kernels", "hf-liger", "composer-2023")
 # Option name -> (field it overrides, reader, what it takes).
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "tp_overlap": ("tp_overlap", _switch, "on, off"),
+    "tp_backward_overlap": ("tp_backward_overlap", _switch, "on, off"),
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),

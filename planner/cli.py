@@ -18,6 +18,8 @@ COMMANDS: dict[str, str] = {
     "whatif": "Show how the best plan changes when one thing changes.",
     "explain": "Say why a given strategy is not the first plan.",
     "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
+    "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
+    "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
 }
 """Command names with their one-line help; the module has the same name."""

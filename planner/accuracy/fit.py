@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.constants import BY_NAME, Constants, priors
-from planner.accuracy.iteration import closed_form, contents
+from planner.accuracy.iteration import closed_form
 from planner.accuracy.predict import Pricers
 from planner.accuracy.runs import Run
 
@@ -126,7 +126,6 @@ def _lanes(
     pricers = Pricers(Constants(values))  # type: ignore[arg-type]
     table = np.empty((len(runs), lanes))
     for row, run in enumerate(runs):
-        cost = pricers.time_cost(run)
-        table[row] = closed_form(cost, contents(cost, run.placement))
+        table[row] = closed_form(pricers.time_cost(run), run.placement)
     logs = np.log(table)
     return logs[:, 0], (logs[:, 1:] - logs[:, :1]) / _STEP

@@ -16,19 +16,21 @@ from costmodel.graph import ModelGraph, build_graph
 from costmodel.spec import (
     AttentionSpec,
     ClusterSpec,
+    DeviceSpec,
     LayerSpec,
     MlpSpec,
     ModelSpec,
+    Precision,
     TrainingSpec,
 )
-from costmodel.strategy import Strategy
+from costmodel.strategy import RECOMPUTES, Recompute, Strategy
 from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
 from planner.plan import Chunk, Placement
 
-_PRECISIONS = {
-    "mxfp8": "fp8",
+_PRECISIONS: dict[str, Precision] = {
     "fp8": "fp8",
+    "mxfp8": "fp8",
     "bf16": "bf16",
     "fp16": "fp16",
     "fp32": "fp32",
@@ -132,7 +134,7 @@ def run_of(row: Row, name: str = "") -> Run:
     cluster = cluster_of(
         device, gpus, per_node, row.get("intra_node_link", ""), row.get("inter_node_link", "")
     )
-    graph = _graph(_model_key(row))
+    graph = _graph_of(row)
     return Run(
         id=name or row.get("id", ""),
         source=row.get("source", "") or "unnamed",
@@ -140,7 +142,7 @@ def run_of(row: Row, name: str = "") -> Run:
         group=f"{row.get('group', '')}/{row.get('heads', '')}" if row.get("group") else "",
         graph=graph,
         cluster=cluster,
-        training=_training(row, framework),
+        training=_training(row, framework, cluster.device),
         strategy=strategy,
         placement=default_placement(len(graph.layers), strategy, _modules(row)),
         iteration_s=_optional(row, "iteration_s"),
@@ -180,8 +182,12 @@ def _integer(row: Row, key: str, default: int | None = None) -> int:
     return int(value)
 
 
-def _training(row: Row, framework: str) -> TrainingSpec:
+def _training(row: Row, framework: str, device: DeviceSpec) -> TrainingSpec:
     precision = row.get("precision", "") or "bf16"
+    if precision == "fp32" and "tf32" in device.peak_flops and framework.startswith("megatron"):
+        precision = (
+            "tf32"  # NVIDIA's containers, in which Megatron runs, turn TF32 on for fp32 matmuls
+        )
     if precision not in _PRECISIONS:
         raise UnsupportedError(f"precision {precision} is not modelled")
     options = options_of(row, framework)
@@ -189,7 +195,7 @@ def _training(row: Row, framework: str) -> TrainingSpec:
         global_batch=_integer(row, "global_batch"),
         sequence=_integer(row, "seq"),
         framework=framework,
-        precision=_PRECISIONS[precision],  # type: ignore[arg-type]
+        precision=_PRECISIONS[precision],
         attention="standard" if row.get("attention") == "standard" else "flash",
         options=options,
     )
@@ -211,6 +217,10 @@ def _strategy(row: Row, framework: str) -> Strategy:
             f"must be a multiple of dp {dp} x micro_batch {micro}", key="global_batch", value=batch
         )
     vpp = _chunks(row, pp, framework)
+    if vpp > 1 and batch // (dp * micro) % pp:
+        raise InputError(
+            f"interleaving needs micro-batches in multiples of pp {pp}", key="vpp", value=vpp
+        )
     moe = _integer(row, "moe_experts", 1) > 1
     return Strategy(
         dp=dp,
@@ -244,11 +254,12 @@ def _zero(row: Row) -> int:
     return stages[text]
 
 
-def _recompute(row: Row) -> str:
+def _recompute(row: Row) -> Recompute:
     text = row.get("recompute", "") or "none"
-    if text not in ("none", "selective", "full"):
+    found = next((name for name in RECOMPUTES if name == text), None)
+    if found is None:
         raise InputError("must be none, selective or full", key="recompute", value=text)
-    return text
+    return found
 
 
 def _chunks(row: Row, pp: int, framework: str) -> int:
@@ -259,145 +270,88 @@ def _chunks(row: Row, pp: int, framework: str) -> int:
     return layers // pp if framework == "nemo" and layers % pp == 0 else 1
 
 
-def _model_key(row: Row) -> tuple[object, ...]:
+def _graph_of(row: Row) -> ModelGraph:
     notes = text_of(row)
-    heads = _integer(row, "heads")
-    hidden = _integer(row, "hidden")
-    width = re.search(r"head_dim (\d+)", notes)
-    return (
-        row.get("model", "") or "model",
-        _integer(row, "layers"),
-        hidden,
-        heads,
-        _integer(row, "kv_heads", heads),
-        int(width[1]) if width else max(1, hidden // heads),
-        _integer(row, "ffn", 4 * hidden),
-        row.get("ffn_kind", "gelu") == "swiglu" or "geglu" in notes,
-        _integer(row, "vocab", 50304),
-        row.get("tied_embeddings") == "1",
-        _integer(row, "moe_experts", 1),
-        _integer(row, "moe_topk", 1),
-        _integer(row, "seq"),
-        _latent(notes),
-        _shared(notes),
-        _expert_width(notes),
-        _dense_layers(notes),
-        _window(notes),
-        "bert" in row.get("model", "").lower(),
-    )
-
-
-def _latent(notes: str) -> tuple[int, ...]:
-    """Return q_lora, kv_lora, nope, rope and v widths of MLA, () without it."""
-    words = {
-        "q": r"q_lora\w*[ =](\d+)",
-        "kv": r"kv_lora\w*[ =](\d+)",
-        "nope": r"nope[ =](\d+)",
-        "rope": r"\brope[ =](\d+)|qk_rope[ =](\d+)",
-        "v": r"\bv[ =](\d+)",
-    }
-    found = {key: re.search(pattern, notes) for key, pattern in words.items()}
-    if found["kv"] is None:
-        return (0, 512, 128, 64, 128) if re.search(r"\bmla\b", notes) else ()
-    usual = {"q": 0, "kv": 512, "nope": 128, "rope": 64, "v": 128}
-    return tuple(
-        int(next(group for group in match.groups() if group)) if match else usual[key]
-        for key, match in found.items()
-    )
-
-
-def _shared(notes: str) -> int:
-    match = re.search(r"shared expert ffn=(\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-def _dense_layers(notes: str) -> tuple[int, int]:
-    """Return how many leading layers are dense, and their MLP width (0: that of the column)."""
-    match = re.search(r"first (\d+) layers dense ffn (\d+)", notes)
-    if match:
-        return int(match[1]), int(match[2])
-    if match := re.search(r"(\d+) dense layer", notes):
-        return int(match[1]), 0
-    return (1, 0) if "first layer dense" in notes else (0, 0)
-
-
-def _window(notes: str) -> int:
-    match = re.search(r"sliding window (\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-def _expert_width(notes: str) -> int:
-    match = re.search(r"moe_ffn=(\d+)", notes)
-    return int(match[1]) if match else 0
-
-
-@lru_cache(maxsize=4096)
-def _graph(key: tuple[object, ...]) -> ModelGraph:
-    return build_graph(_model(*key))  # type: ignore[arg-type]
-
-
-def _model(
-    name: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    width: int,
-    ffn: int,
-    gated: bool,
-    vocab: int,
-    tied: bool,
-    experts: int,
-    topk: int,
-    sequence: int,
-    latent: tuple[int, ...],
-    shared: int,
-    expert_width: int,
-    dense: tuple[int, int],
-    window: int,
-    bidirectional: bool,
-) -> ModelSpec:
-    mla = dict(
-        zip(
-            ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-            latent,
-            strict=False,
-        )
-    )
+    heads, hidden, layers = (_integer(row, key) for key in ("heads", "hidden", "layers"))
+    experts = _integer(row, "moe_experts", 1)
+    gated = row.get("ffn_kind", "gelu") == "swiglu" or "geglu" in notes
+    width = _number(r"head_dim (\d+)", notes) or max(1, hidden // heads)
     attention = AttentionSpec(
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=_integer(row, "kv_heads", heads),
         head_dim=width,
         qkv_bias=not gated,
         out_bias=not gated,
-        causal=not bidirectional,
-        **mla,
+        causal="bert" not in row.get("model", "").lower(),
+        **_latent(notes),  # type: ignore[arg-type]
     )
-    mlp = MlpSpec(ffn=ffn, gated=gated, bias=not gated)
-    block = LayerSpec(name="dense", attention=attention, mlp=mlp)
-    kinds, order = (block,), (0,) * layers
+    ffn = _integer(row, "ffn", 4 * hidden)
+    dense = LayerSpec(
+        name="dense",
+        attention=attention,
+        mlp=MlpSpec(ffn=_dense_width(notes) or ffn, gated=gated, bias=not gated),
+    )
+    kinds: tuple[LayerSpec, ...] = (dense,)
+    order = (0,) * layers
     if experts > 1:
-        first, dense_ffn = dense
         routed = MlpSpec(
-            ffn=expert_width or ffn, gated=gated, experts=experts, topk=topk, shared_ffn=shared
+            ffn=_number(r"moe_ffn=(\d+)", notes) or ffn,
+            gated=gated,
+            experts=experts,
+            topk=_integer(row, "moe_topk", 1),
+            shared_ffn=_number(r"shared expert ffn=(\d+)", notes),
         )
-        moe = LayerSpec(name="moe", attention=attention, mlp=routed)
-        lead = LayerSpec(
-            name="dense", attention=attention, mlp=MlpSpec(ffn=dense_ffn or ffn, gated=gated)
+        lead = min(layers, _dense_layers(notes))
+        kinds = (LayerSpec(name="moe", attention=attention, mlp=routed), dense)
+        order = (1,) * lead + (0,) * (layers - lead)
+    return _built(
+        ModelSpec(
+            name=row.get("model", "") or "model",
+            hidden=hidden,
+            kinds=kinds,
+            layers=order,
+            vocab=_number(r"vocab \d+ padded to (\d+)", notes) or _integer(row, "vocab", 50304),
+            tied=row.get("tied_embeddings") == "1",
+            norm="rmsnorm" if gated else "layernorm",
+            positions=0 if gated else _integer(row, "seq"),
         )
-        kinds, order = (
-            ((lead, moe), (0,) * first + (1,) * (layers - first)) if first else ((moe,), order)
-        )
-    return ModelSpec(
-        name=name,
-        hidden=hidden,
-        kinds=kinds,
-        layers=order,
-        vocab=vocab,
-        tied=tied,
-        norm="rmsnorm" if gated else "layernorm",
-        positions=0 if gated else sequence,
     )
+
+
+@lru_cache(maxsize=4096)
+def _built(model: ModelSpec) -> ModelGraph:
+    return build_graph(model)
+
+
+def _number(pattern: str, text: str) -> int:
+    """Return the number that a pattern finds, 0 if it finds none."""
+    match = re.search(pattern, text)
+    return int(match[1]) if match else 0
+
+
+def _latent(notes: str) -> dict[str, int]:
+    """Return the widths of MLA as far as they are stated, DeepSeek-V3's where not; nothing without MLA."""
+    if not re.search(r"\bmla\b", notes):
+        return {}
+    stated = _number(r"kv_lora\w*[ =](\d+)", notes) > 0
+    return {
+        "q_lora_rank": _number(r"q_lora\w*[ =](\d+)", notes) if stated else 1536,
+        "kv_lora_rank": _number(r"kv_lora\w*[ =](\d+)", notes) or 512,
+        "qk_nope_head_dim": _number(r"nope[ =](\d+)", notes) or 128,
+        "qk_rope_head_dim": _number(r"rope[ =](\d+)", notes) or 64,
+        "v_head_dim": _number(r"\bv[ =](\d+)", notes) or 128,
+    }
+
+
+def _dense_width(notes: str) -> int:
+    return _number(r"layers? dense ffn (\d+)", notes)
+
+
+def _dense_layers(notes: str) -> int:
+    """Return how many leading layers of a mixture of experts are dense."""
+    if "first layer dense" in notes:
+        return 1
+    return _number(r"first (\d+) layers? dense", notes) or _number(r"(\d+) dense layer", notes)
 
 
 def _modules(row: Row) -> tuple[int, ...]:

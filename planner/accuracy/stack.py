@@ -24,7 +24,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (r"accelerate", "accelerate"),
     (r"dgxc|megatron-bridge|nemo", "nemo"),
-    (r"megatron-deepspeed|bigscience|deepspeed pipeline", "megatron-deepspeed"),
+    (r"megatron-deepspeed|bigscience-workshop|deepspeed pipeline", "megatron-deepspeed"),
     (
         r"transformer_engine|transformer engine|\bte \d|megatron-core|primus|moe-modelzoo",
         "megatron",
@@ -93,6 +93,9 @@ _EVERY = frozenset(FRAMEWORKS)
 _SWITCHES: tuple[tuple[str, frozenset[str], tuple[str, str]], ...] = (
     (r"no tp/dp/pp overlap", _EVERY, ("tp_overlap", "off")),
     (r"no tp/dp/pp overlap", _EVERY, ("gradient_overlap", "off")),
+    (r"no tp/dp/pp overlap", _EVERY, ("tp_backward_overlap", "off")),
+    # Since 2022 the backward's all-reduce runs beside the weight gradient (--async-tensor-model-parallel-allreduce).
+    (r"microsoft/megatron-deepspeed|seqsel|2205\.05198", _MEGATRONS, ("tp_backward_overlap", "on")),
     (r"async tp", _TITAN, ("tp_overlap", "on")),
     (r"tp[-_]comm[-_]overlap", _MEGATRONS, ("tp_overlap", "on")),
     (r"overlap[-_]grad[-_]reduce(=true)?", _MEGATRONS, ("gradient_overlap", "on")),

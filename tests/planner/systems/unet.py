@@ -31,7 +31,13 @@ def double(name: str, inputs: int, outputs: int, side: int, samples: int) -> Mod
 def unet(*, width: int = 64, depth: int = 4, side: int = 256, samples: int = 4) -> Module:
     """Return encoder, bottom and decoder; a decoder level reads the encoder's output of its level too."""
     down = tuple(
-        double(f"down.{level}", 3 if level == 0 else width << (level - 1), width << level, side >> level, samples)
+        double(
+            f"down.{level}",
+            3 if level == 0 else width << (level - 1),
+            width << level,
+            side >> level,
+            samples,
+        )
         for level in range(depth)
     )
     bottom = double("bottom", width << (depth - 1), width << depth, side >> depth, samples)
@@ -41,5 +47,9 @@ def unet(*, width: int = 64, depth: int = 4, side: int = 256, samples: int = 4) 
     )
     return Module(
         name="unet",
-        children=(Module(name="encoder", children=down), bottom, Module(name="decoder", children=up)),
+        children=(
+            Module(name="encoder", children=down),
+            bottom,
+            Module(name="decoder", children=up),
+        ),
     )
