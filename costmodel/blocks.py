@@ -5,7 +5,7 @@ stay affine in its content and bounds on them stay valid.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from costmodel.constants import Constants
 from costmodel.events import Collective, CommEvent, ComputeEvent
@@ -38,6 +38,7 @@ class LayerSeconds:
         forward, backward, weight: Compute by term; ``backward`` is the gradient of the input.
         forward_comm, backward_comm: Exposed communication by term ("tp_comm", "cp_comm", "ep_comm").
         gather, reduce: FSDP seconds of one gather of the layer and of its gradient reduction.
+        near: Seconds that one such collective's bytes take through a GPU's own links, during which it disturbs compute.
         selective: Recomputation of a layer that does not recompute fully, by term.
     """
 
@@ -48,6 +49,7 @@ class LayerSeconds:
     backward_comm: Seconds
     gather: float
     reduce: float
+    near: float
     selective: Seconds = field(default_factory=dict)
 
 
@@ -82,7 +84,7 @@ class LayerPricer:
             self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
         )
         comm = [self._layer_comm(layer, local, forward, passes) for passes in (1, 2)]
-        gather, reduce = self._sharded(layer)
+        gather, reduce, near = self._sharded(layer)
         return LayerSeconds(
             forward=forward,
             backward=backward,
@@ -91,6 +93,7 @@ class LayerPricer:
             backward_comm=comm[1],
             gather=gather,
             reduce=reduce,
+            near=near,
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
@@ -211,11 +214,11 @@ class LayerPricer:
                 total = total + self.all_reduce_pair(size, self.groups.tp)
         return total
 
-    def _sharded(self, layer: Layer) -> tuple[float, float]:
-        """Return one gather of the layer's parameters and one reduction of its gradients."""
+    def _sharded(self, layer: Layer) -> tuple[float, float, float]:
+        """Return one gather of the layer's parameters, one reduction of its gradients, and the near share."""
         zero, framework = self._strategy.zero, self.framework
         if zero < 2:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         width = self.weight_bytes
         parameters = self.held(layer).total
         gathered = parameters * (framework.gather_bytes or width)
@@ -227,7 +230,8 @@ class LayerPricer:
         reduce = self.collective("reduce_scatter", reduced, shard)
         reduce = reduce + self.collective("all_reduce", reduced / shard.size, replicate)
         scale = self.constants[framework.zero3] if framework.zero3 and zero == 3 else 1.0
-        return gather * scale, reduce * scale
+        near = self.collective("all_gather", gathered, replace(shard, level=0))
+        return gather * scale, reduce * scale, near
 
     def _selective(
         self, layer: Layer, works: Sequence[Work], forward: Seconds, comm: Seconds
@@ -252,11 +256,12 @@ class LayerPricer:
         return {"elementwise": forward["elementwise"], "matmul": forward["matmul"] / 2}
 
 
-def overlapped(busy: float, comm: float, interference: float) -> float:
+def overlapped(busy: float, comm: float, near: float, interference: float) -> float:
     """Return the seconds of compute ``busy`` beside communication ``comm``.
 
-    While both run, compute is slowed by ``interference`` per second of communication (Echo, arXiv 2412.12487
-    measures it for DDP); the longer of the two, with a round corner, is the total.
+    While data moves through the GPU (``near`` seconds of it; waiting for a slow network disturbs nobody), compute
+    is slowed by ``interference`` per second (Echo, arXiv 2412.12487, measures it for DDP); the longer of the two,
+    with a round corner, is the total.
     """
-    shared = lowest(busy, comm)
+    shared = lowest(busy, lowest(comm, near))
     return smooth_highest(busy + interference * shared, comm)

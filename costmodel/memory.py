@@ -112,8 +112,9 @@ class MemoryModel:
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         terms, behaviour = self._terms, self._terms.behaviour
         standing, early, late = self._phases(strategy)
-        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy)])
-        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy)])
+        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy, "last")])
+        copies = terms.sequence_copies(strategy, "fixed")
+        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy), copies])
         loss_of_static = [(behaviour.static_fragmentation, item) for item in standing]
         still = weighted("", [*loss_of_static, (1.0, terms.routed_reserve())])
         before = add("", early)

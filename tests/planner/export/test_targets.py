@@ -176,7 +176,6 @@ def test_bridge_has_a_key_for_every_flag_that_a_plan_needs(tmp_path: Path) -> No
                     "gather_overlap": "on",
                     "tp_overlap": "on",
                     "gradient_dtype": "bf16",
-                    "optimizer": "precision_aware",
                 },
             ),
         ),
@@ -292,6 +291,17 @@ REFUSED: list[tuple[str, str, Launch]] = [
     ("torchtitan", "zero", launch(llama(), Strategy(dp=2, zero=1))),
     ("torchtitan", "tp", launch(llama(), Strategy(tp=16))),
     ("torchtitan", "zero_group", launch(llama(), Strategy(dp=4, cp=4, zero=3, zero_group=2))),
+    (
+        "megatron-bridge",
+        "training.options.optimizer",
+        launch(
+            llama(),
+            Strategy(dp=2, zero=1),
+            training=TrainingSpec(
+                global_batch=2, sequence=1024, options={"optimizer": "precision_aware"}
+            ),
+        ),
+    ),
     (
         "torchtitan",
         "training.precision",
