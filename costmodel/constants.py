@@ -1,7 +1,7 @@
 """The physical constants of the time model: meaning, prior and fitted value of each.
 
 A constant is positive and known to a factor: its prior is a median and a spread (standard deviation of the natural
-logarithm). ``fitted.json`` beside this file holds the values that ``python -m planner.accuracy.fit`` found; a
+logarithm). ``fitted.json`` beside this file holds the values that ``python -m planner.accuracy.refit`` found; a
 constant missing there keeps its prior. Constants of a kind of device are looked up by device name first, then by
 architecture, then as ``other``.
 """

@@ -211,6 +211,8 @@ _ALL: tuple[Framework, ...] = (
         elementwise="eager",
         attention="fa2",
         host="fsdp",
+        tp_backward_overlap=False,
+        bucket_bytes=25 << 20,
         accumulate_bytes=10.0,
         scatter_gather=False,
         p2p="other",
@@ -246,7 +248,14 @@ _ALL: tuple[Framework, ...] = (
         gradient_overlap=True,
         source="SageMaker model parallel library (arXiv 2111.05972): eager modules, all-reduce beside the backward",
     ),
-    Framework(name="unknown", known=False, source="no assumption: nothing overlaps"),
+    Framework(
+        name="unknown",
+        known=False,
+        gradient_bytes=4,
+        accumulate_bytes=10.0,
+        bucket_bytes=25 << 20,
+        source="no assumption: nothing overlaps, gradients are reduced in 32 bits and in small buckets",
+    ),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _ALL}
 
