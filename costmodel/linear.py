@@ -106,11 +106,7 @@ def term(name: str, kinds: int, **values: float | tuple[float, ...]) -> StageTer
 
 def add(name: str, terms: Sequence[StageTerm]) -> StageTerm:
     """Return the sum of ``terms`` (at least one) as one term."""
-    values: dict[str, Any] = {key: sum(getattr(item, key) for item in terms) for key in _SCALARS}
-    for key in _VECTORS:
-        columns = zip(*(getattr(item, key) for item in terms), strict=True)
-        values[key] = tuple(sum(column) for column in columns)
-    return StageTerm(name=name, **values)
+    return weighted(name, [(1.0, item) for item in terms])
 
 
 def weighted(name: str, parts: Sequence[tuple[float, StageTerm]]) -> StageTerm:

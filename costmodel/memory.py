@@ -112,9 +112,11 @@ class MemoryModel:
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         terms, behaviour = self._terms, self._terms.behaviour
         standing, early, late = self._phases(strategy)
-        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy)])
-        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy)])
-        still = weighted("", [(behaviour.static_fragmentation, item) for item in standing])
+        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy, "last")])
+        copies = terms.sequence_copies(strategy, "fixed")
+        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy), copies])
+        loss_of_static = [(behaviour.static_fragmentation, item) for item in standing]
+        still = weighted("", [*loss_of_static, (1.0, terms.routed_reserve())])
         before = add("", early)
         after = add("", late) if late else self._nothing
         share, context = terms.fragmentation(strategy), terms.context(strategy)

@@ -272,15 +272,19 @@ class Pricer:
         )
 
     def _finish(self, strategy: Strategy) -> tuple[Finish, ...]:
-        forward, backward, _ = self.block(strategy)
+        forward, backward = self._once("passes", self.block_fields, strategy, self._passes_of)
         return finishes(
             self._layers(strategy.tp),
             self.graph,
             strategy,
             self._layer_pricer(strategy),
-            add("forward", forward),
-            add("backward", backward),
+            forward,
+            backward,
         )
+
+    def _passes_of(self, strategy: Strategy) -> tuple[StageTerm, StageTerm]:
+        forward, backward, _ = self.block(strategy)
+        return add("forward", forward), add("backward", backward)
 
     def _memory(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         return self._once("memory model", (), strategy, self._memory_model).moments(strategy)

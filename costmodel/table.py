@@ -194,6 +194,20 @@ class Table:
         return {event: count for event, count in wanted.items() if event not in known}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledTable:
+    """A table that also prices larger groups by law, as "analytic" prices based on measurement."""
+
+    table: Table
+
+    def lookup(self, event: Event) -> Price | None:
+        """Return the measured or interpolated price, or that of a larger group by law, or None."""
+        price = self.table.lookup(event)
+        if price is None and isinstance(event, CommEvent):
+            return self.table.scaled(event)
+        return price
+
+
 def shares(prices: Iterable[tuple[Price, float]]) -> dict[str, float]:
     """Return the share of the priced seconds by provenance; ``prices`` are pairs of price and count."""
     seconds: dict[str, float] = {}

@@ -21,14 +21,14 @@ def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     if result.rejected:
         parts.append(_rejections(result))
     if result.levers:
-        parts.append("What would make it fit:\n" + _bullets(result.levers))
+        parts.append("What would make it fit:\n" + bullets(result.levers))
     return "\n\n".join(parts) + "\n"
 
 
 def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
     """Return the prediction of one strategy with its stages, or the rules it breaks."""
     if simulation.plan is None:
-        broken = _bullets(f"{item.rule}: {item.text}" for item in simulation.violations)
+        broken = bullets(f"{item.rule}: {item.text}" for item in simulation.violations)
         return f"{_heading(scenario)}\n\nIllegal: {simulation.strategy.label()}\n{broken}\n"
     plan = simulation.plan
     parts = [
@@ -184,10 +184,11 @@ def _certificate(result: SearchResult) -> str:
 
 def _rejections(result: SearchResult) -> str:
     common = sorted(result.rejected, key=lambda item: (-item.count, item.reason))[:3]
-    return "Commonest reasons for rejection:\n" + _bullets(
+    return "Commonest reasons for rejection:\n" + bullets(
         f"{item.reason} ({item.count:,}): {item.nearest}" for item in common
     )
 
 
-def _bullets(lines: Iterable[str]) -> str:
+def bullets(lines: Iterable[str]) -> str:
+    """Return the lines as a list."""
     return "\n".join(f"  - {line}" for line in lines)

@@ -54,7 +54,7 @@ class _Bounds:
         self.last = rows.forward.last + rows.backward.last
         stages = self.p * self.v
         self.whole = self.layer @ self.totals + stages * self.fixed + self.first + self.last
-        self.hops = np.where(self._is(_NO_FLUSH), 0, (self.p - 1) * rows.hop)
+        self.hops: Floats = np.where(self._is(_NO_FLUSH), 0, (self.p - 1) * rows.hop)
         self.smallest = self.layer[:, rows.kinds[0]]
         self.more = self.m - 1
         self.others = np.maximum(self.p - 1, 1)

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "Predict one given strategy: time, memory, legality.",
     "whatif": "Show how the best plan changes when one thing changes.",
     "explain": "Say why a given strategy is not the first plan.",
+    "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from costmodel.cost import MemoryMoment, StrategyCost
 from costmodel.linear import StageTerm
 from costmodel.schedules import Shape, in_flight
 from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
 from planner.plan import Chunk, Placement
+
+Ints = NDArray[np.int64]
 
 KIB = 1024
 NS_PER_S = 1_000_000_000
@@ -48,6 +53,15 @@ class Linear(NamedTuple):
         ):
             total += price * count + extra * again
         return total
+
+    def values(self, layers: Ints, recomputed: Ints) -> Ints:
+        """Return the function for rows of layers by kind; the first row has the embedding, the last the head."""
+        value = self.fixed + layers @ np.array(self.layer, dtype=np.int64)
+        if any(self.recomputed):
+            value += recomputed @ np.array(self.recomputed, dtype=np.int64)
+        value[0] += self.first
+        value[-1] += self.last
+        return np.asarray(value)
 
 
 class MemoryRow(NamedTuple):
@@ -181,34 +195,60 @@ class Coefficients:
 
     def peak_kib(self, arrangement: Arrangement) -> int:
         """Return the KiB of the fullest rank."""
-        return max(self.demand_kib(rank, arrangement)[0] for rank in range(self.shape.ranks))
+        return int(self.demands_kib(arrangement).max())
 
     def fits(self, arrangement: Arrangement) -> bool:
         """Return whether every rank stays within the limit."""
         return self.peak_kib(arrangement) <= self.limit_kib
 
+    @cached_property
+    def count_table(self) -> Ints:
+        """``counts`` as an array."""
+        return np.array(self.counts, dtype=np.int64)
+
+    def contents(self, arrangement: Arrangement) -> tuple[Ints, Ints]:
+        """Return layers, and recomputed layers, by virtual stage and kind."""
+        table, cuts = self.count_table, np.array(arrangement.cuts)
+        below = table[cuts[:-1]]
+        again = table[cuts[:-1] + np.array(arrangement.recomputed)]
+        return table[cuts[1:]] - below, again - below
+
+    def demands_kib(self, arrangement: Arrangement) -> Ints:
+        """Return the KiB of every rank by moment: ``demand_kib`` for all ranks at once."""
+        held, again = self.contents(arrangement)
+        ranks, chunks = self.shape.ranks, self.shape.chunks
+        flight = np.array(self.in_flight, dtype=np.int64).T
+        recomputes = again.reshape(chunks, ranks, -1).any(axis=(0, 2)).astype(np.int64)
+        rows = []
+        for row in self.memory:
+            once = row.kept._replace(fixed=0).values(held, again).reshape(chunks, ranks)
+            often = row.flight.values(held, again).reshape(chunks, ranks)
+            total = once.sum(axis=0) + (flight * often).sum(axis=0) + row.kept.fixed
+            rows.append(total + row.recompute_once * recomputes)
+        return np.stack(rows)
+
     def work(self, arrangement: Arrangement) -> PipelineWork:
         """Return what the simulator executes for ``arrangement``."""
-        cuts, ranks = arrangement.cuts, self.shape.ranks
-        stages = range(len(cuts) - 1)
-        held = [self.between(cuts[v], cuts[v + 1]) for v in stages]
-        again = [self.between(cuts[v], cuts[v] + arrangement.recomputed[v]) for v in stages]
+        held, again = self.contents(arrangement)
 
         def times(linear: Linear) -> tuple[int, ...]:
-            return tuple(linear.value(held[v], again[v], v == 0, v == stages[-1]) for v in stages)
+            return tuple(linear.values(held, again).tolist())
 
-        finish = tuple(
-            self.finish_ns(_total(held[r::ranks]), _total(again[r::ranks]), r == 0, r == ranks - 1)
-            for r in range(ranks)
-        )
         return PipelineWork(
             shape=self.shape,
             forward_ns=times(self.forward),
             backward_ns=times(self.backward),
             weight_ns=times(self.weight),
             transfer_ns=self.transfer_ns,
-            finish_ns=finish,
+            finish_ns=self._finishes(held, again),
         )
+
+    def _finishes(self, held: Ints, again: Ints) -> tuple[int, ...]:
+        by_rank = (self.shape.chunks, self.shape.ranks, -1)
+        held = held.reshape(by_rank).sum(axis=0)
+        again = again.reshape(by_rank).sum(axis=0)
+        ways = [item.values(held, again) for item in self.finish] or [np.zeros(len(held), np.int64)]
+        return tuple((self.fixed_ns + np.maximum.reduce(ways)).tolist())
 
 
 def coefficients(cost: StrategyCost, memory_limit_bytes: float) -> Coefficients:
@@ -287,7 +327,3 @@ def kibibytes(moment: MemoryMoment, kinds: int) -> MemoryRow:
 
 def _weighted(kept: Sequence[int], flight: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(one + count * other for one, other in zip(kept, flight, strict=True))
-
-
-def _total(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(sum(column) for column in zip(*rows, strict=True))

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import SCHEDULES
+from costmodel.timeline import PipelineWork
 from planner.candidate import Candidate
-from planner.coefficients import Arrangement, Coefficients, Linear
+from planner.coefficients import Arrangement, Coefficients, Ints
 from planner.even_bounds import applies_to, even_bounds, even_cuts
 from planner.local_search import Incumbent
 from planner.priced_rows import LinearColumns, TimeRows
-
-Ints = NDArray[np.int64]
 
 
 def settle_even(candidate: Candidate, goal_ns: float, *, uneven: bool) -> bool:
@@ -28,23 +27,42 @@ def settle_even(candidate: Candidate, goal_ns: float, *, uneven: bool) -> bool:
     stages = given.shape.ranks * given.shape.chunks
     choices = even_cuts(len(given.layer_kinds), stages, uneven)
     bounds = _bounds(given, len(choices), uneven)
-    best_ns: float = math.inf
+    best_ns = least = math.inf
     for index in np.argsort(bounds, kind="stable"):
         if bounds[index] >= min(goal_ns, best_ns):
-            candidate.close(int(min(bounds[index], best_ns)))
-            return True
+            least = min(least, bounds[index])
+            break
         arrangement = with_recomputation(given, choices[index])
         if arrangement is None:
             continue
+        work = given.work(arrangement)
+        bound = chain_ns(work) if applies_to(given.shape.schedule) else 0
+        if bound >= min(goal_ns, best_ns):
+            least = min(least, bound)
+            continue
         candidate.simulated += 1
-        time_ns = iteration_ns(given.work(arrangement))
+        time_ns = iteration_ns(work)
         if time_ns < best_ns:
             best_ns = time_ns
             candidate.placed = arrangement
             candidate.incumbent = Incumbent(cuts=arrangement.cuts, time_ns=time_ns)
-    if candidate.incumbent is not None:
-        candidate.close(candidate.incumbent.time_ns)
-    return candidate.incumbent is not None
+    lower = min(least, best_ns)
+    if not math.isinf(lower):
+        candidate.close(int(lower))
+    return not math.isinf(lower)
+
+
+def chain_ns(work: PipelineWork) -> int:
+    """Return a lower bound of an iteration: the rows of planner.even_bounds for known durations."""
+    ranks, m = work.shape.ranks, work.shape.microbatches
+    there = back = best = 0
+    for rank in range(ranks):
+        busy = m * (sum(work.forward_ns[rank::ranks]) + sum(work.backward_ns[rank::ranks]))
+        ends = max(back + work.finish_ns[0], work.finish_ns[rank])
+        best = max(best, there + busy + ends)
+        there += work.forward_ns[rank] + work.transfer_ns[rank]
+        back += work.backward_ns[rank] + work.transfer_ns[rank]
+    return best
 
 
 def _bounds(given: Coefficients, choices: int, uneven: bool) -> NDArray[np.float64]:
@@ -77,49 +95,27 @@ def with_recomputation(given: Coefficients, cuts: Sequence[int]) -> Arrangement 
     All chunks of a rank recompute equally many layers, or all of theirs where they have fewer.
     """
     sizes = [stop - start for start, stop in pairwise(cuts)]
-    again = list(sizes) if given.recompute_all else [0] * len(sizes)
+    again = sizes if given.recompute_all else [0] * len(sizes)
     arrangement = Arrangement(tuple(cuts), tuple(again))
-    demand = demands_kib(given, arrangement).max(axis=0)
-    for rank in np.flatnonzero(demand > given.limit_kib).tolist():
-        if given.recompute_all or not _relieve(given, cuts, sizes, again, rank):
-            return None
-    return Arrangement(tuple(cuts), tuple(again))
+    over = np.flatnonzero(given.demands_kib(arrangement).max(axis=0) > given.limit_kib)
+    if not len(over):
+        return arrangement
+    return None if given.recompute_all else _relieved(given, arrangement, over)
 
 
-def _relieve(
-    given: Coefficients, cuts: Sequence[int], sizes: list[int], again: list[int], rank: int
-) -> bool:
-    """Raise the recomputed layers of a rank in ``again`` until it fits; return whether it does."""
-    own = slice(rank, None, given.shape.ranks)
-    for count in range(1, max(sizes[own]) + 1):
-        again[own] = [min(count, size) for size in sizes[own]]
-        arrangement = Arrangement(tuple(cuts), tuple(again))
-        if given.demand_kib(rank, arrangement)[0] <= given.limit_kib:
-            return True
-    return False
-
-
-def demands_kib(given: Coefficients, arrangement: Arrangement) -> Ints:
-    """Return the KiB of every rank by moment: ``Coefficients.demand_kib`` for all at once."""
+def _relieved(given: Coefficients, full: Arrangement, over: Ints) -> Arrangement | None:
+    """Return ``full`` with the fewest recomputed layers on the ranks that are ``over``, all searched at once."""
     ranks, chunks = given.shape.ranks, given.shape.chunks
-    counts, cuts = np.array(given.counts, dtype=np.int64), np.array(arrangement.cuts)
-    again = counts[cuts[:-1] + np.array(arrangement.recomputed)] - counts[cuts[:-1]]
-    held = counts[cuts[1:]] - counts[cuts[:-1]]
-    flight = np.array(given.in_flight, dtype=np.int64).T
-    recomputes = (again.reshape(chunks, ranks, -1).sum(axis=(0, 2)) > 0).astype(np.int64)
+    sizes = np.diff(np.array(full.cuts)).reshape(chunks, ranks)
+    low, high = np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64)
+    low[over], high[over] = 1, sizes.max(axis=0)[over]
 
-    def of(linear: Linear) -> Ints:
-        value = held @ np.array(linear.layer) + again @ np.array(linear.recomputed)
-        value[0] += linear.first
-        value[-1] += linear.last
-        return np.asarray(value.reshape(chunks, ranks))
+    def arrangement(counts: Ints) -> Arrangement:
+        return Arrangement(full.cuts, tuple(np.minimum(sizes, counts).ravel().tolist()))
 
-    return np.stack(
-        [
-            row.kept.fixed
-            + of(row.kept).sum(axis=0)
-            + (flight * (of(row.flight) + row.flight.fixed)).sum(axis=0)
-            + row.recompute_once * recomputes
-            for row in given.memory
-        ]
-    )
+    while (low < high).any():
+        middle = (low + high) // 2
+        fits = given.demands_kib(arrangement(middle)).max(axis=0) <= given.limit_kib
+        low, high = np.where(fits | (low >= high), low, middle + 1), np.where(fits, middle, high)
+    found = arrangement(low)
+    return found if given.fits(found) else None

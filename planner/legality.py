@@ -24,6 +24,7 @@ class Legality:
         full_microbatches: Whether it needs at least as many micro-batches as stages.
         uneven_stages: Whether stages may hold unequal numbers of layers.
         moe_needs_sequence_parallel: Whether experts with tensor parallelism need sequence parallelism.
+        offload_excludes_recompute: Whether activations are offloaded only without recomputation and pipeline.
     """
 
     tensor: bool = True
@@ -37,6 +38,7 @@ class Legality:
     full_microbatches: bool = False
     uneven_stages: bool = True
     moe_needs_sequence_parallel: bool = False
+    offload_excludes_recompute: bool = False
 
 
 _MEGATRON = Legality(
@@ -44,6 +46,7 @@ _MEGATRON = Legality(
     zero=(0, 1, 2, 3),
     replicates_kv_heads=True,
     moe_needs_sequence_parallel=True,
+    offload_excludes_recompute=True,
 )
 _SHARDED = Legality(
     tensor=False, pipeline=False, context=False, expert=False, zero=(0, 2, 3), zero_pipeline=()

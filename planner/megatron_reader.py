@@ -17,7 +17,7 @@ from costmodel.spec import (
     TrainingSpec,
 )
 from costmodel.strategy import Recompute, Schedule, Strategy
-from planner.export.megatron import FSDP_SHARDING, OPTIONS, PP_BEFORE_DP, SIZES
+from planner.export.megatron import FSDP_SHARDING, OPTIONS, PP_BEFORE_DP, SIZES, SWITCHES
 from planner.megatron_model import read_model
 from planner.megatron_text import Flags, read_flags, substitute
 from planner.plan import Chunk, Placement
@@ -219,8 +219,22 @@ def _training(flags: Flags, strategy: Strategy) -> TrainingSpec:
         framework="megatron",
         precision=_precision(flags),
         attention=kernel,
-        options={name: value for (name, value), flag in OPTIONS.items() if flags.has(flag)},
+        options=_options(flags),
     )
+
+
+def _options(flags: Flags) -> dict[str, str]:
+    options = {name: "on" for name, flag in SWITCHES.items() if flags.has(flag)}
+    for (name, value), lines in OPTIONS.items():
+        if all(flags.values.get(flag) == tuple(values) for flag, *values in lines):
+            options[name] = value
+    modules = flags.values.get("--recompute-modules", ("core_attn",))
+    if modules != ("core_attn",):
+        options["recompute_modules"] = "+".join(modules)
+    group = flags.integer("--recompute-num-layers", 1) or 1
+    if _recompute(flags)[0] == "full" and group > 1:
+        options["recompute_group"] = str(group)
+    return options
 
 
 def _sequence(flags: Flags) -> int:

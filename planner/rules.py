@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.strategy import SCHEDULES, Strategy
+from costmodel.strategy import RECOMPUTES, SCHEDULES, Strategy
 from planner.columns import Columns, IntColumn
 from planner.legality import LEGALITY, Legality
 from planner.scenario import Scenario
@@ -188,6 +188,14 @@ def framework_degrees(columns: Columns, facts: Facts) -> Mask:
     return legal
 
 
+def offload_recompute(columns: Columns, facts: Facts) -> Mask:
+    """Megatron offloads activations of layers that recompute nothing, without a pipeline (rule 9)."""
+    if not facts.legality.offload_excludes_recompute:
+        return np.ones_like(columns.pp, dtype=np.bool_)
+    plain = (columns.recompute == RECOMPUTES.index("none")) & (columns.pp == 1)
+    return _mask((columns.offload_activations == 0) | plain)
+
+
 def schedule_framework(columns: Columns, facts: Facts) -> Mask:
     """The schedule must exist in the framework; without a pipeline there is nothing to schedule (1f1b)."""
     codes = [SCHEDULES.index(name) for name in facts.legality.schedules]
@@ -285,6 +293,7 @@ def _remedies() -> Mapping[str, Callable[[Strategy, Facts], str]]:
         "zero_replicas": lambda *_: "zero 0, or dp 2",
         "zero_group_divides": lambda s, _: _near(_divisors(s.dp * s.cp), "zero_group in"),
         "framework_degrees": lambda _, f: f"a framework other than {f.framework}, or degrees of 1",
+        "offload_recompute": lambda *_: "offload_activations 0, or recompute none and pp 1",
         "schedule_framework": lambda _, f: _near(", ".join(f.legality.schedules), "schedule in"),
         "vpp_schedule": lambda *_: (
             "schedule interleaved with vpp 2 or more and pp 2 or more, else vpp 1"
@@ -329,6 +338,7 @@ _ORDER = (
     zero_pp,
     zero_replicas,
     zero_group_divides,
+    offload_recompute,
     schedule_framework,
     vpp_schedule,
     vpp_microbatches,

@@ -89,7 +89,7 @@ def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
         or f"{graph.model.name} on {cluster.gpus} {cluster.device.name}",
         graph=graph,
         cluster=cluster,
-        training=_training(_part(fields, "training"), limits, graph),
+        training=_training(_part(fields, "training"), limits, graph, cluster),
         memory_limit_bytes=_memory_limit(limits, cluster),
         bounds=bounds,
         gpu_counts=counts,
@@ -148,7 +148,9 @@ def _gpu_counts(asked: object, file: str) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
-def _training(fields: Fields, limits: Fields, graph: ModelGraph) -> TrainingSpec:
+def _training(
+    fields: Fields, limits: Fields, graph: ModelGraph, cluster: ClusterSpec
+) -> TrainingSpec:
     fields.refuse_unknown(_TRAINING_KEYS)
     batch = _count(fields, "global_batch", 512)
     largest = _count(limits, "max_global_batch", MAX_COUNT)
@@ -165,12 +167,24 @@ def _training(fields: Fields, limits: Fields, graph: ModelGraph) -> TrainingSpec
         global_batch=batch,
         sequence=sequence,
         framework=_one_of(fields, "framework", "megatron", tuple(sorted(LEGALITY))),
-        precision=_one_of(fields, "precision", "bf16", get_args(Precision)),
+        precision=_precision(fields, cluster),
         attention=_one_of(fields, "attention", "flash", get_args(AttentionKernel)),
         tokens=_tokens(fields),
         decoder_sequence=_count(fields, "decoder_sequence", 0),
         options=_options(_part(fields, "options")),
     )
+
+
+def _precision(fields: Fields, cluster: ClusterSpec) -> Precision:
+    """Return the precision; bf16 by default, fp16 on devices too old for it."""
+    common = set.intersection(*({*group.device.peak_flops} for group in cluster.groups))
+    runs = [name for name in get_args(Precision) if name in common]
+    default = "bf16" if "bf16" in runs else "fp16"
+    chosen: Precision = _one_of(fields, "precision", default, get_args(Precision))
+    if chosen not in runs:
+        rule = f"must be a precision that {cluster.device.name} has"
+        raise fields.error(rule, "precision", nearest=runs)
+    return chosen
 
 
 def _count(fields: Fields, name: str, default: int) -> int:

@@ -2,7 +2,7 @@
 
 from costmodel.calibration import read_calibration
 from costmodel.pricing import Pricer
-from costmodel.table import Table
+from costmodel.table import ScaledTable, Table
 from planner.scenario import Scenario
 
 
@@ -12,7 +12,7 @@ def make_pricer(scenario: Scenario) -> Pricer:
     Raises:
         InputError: If a table or the calibration cannot be read.
     """
-    tables = [Table.merge(Table.load(path) for path in scenario.prices)] if scenario.prices else []
+    tables = [ScaledTable(table=Table.load(path)) for path in scenario.prices]
     return Pricer(
         scenario.graph,
         scenario.cluster,

@@ -4,7 +4,7 @@ The grid is grown decision by decision, each time followed by the rules that can
 illegal combinations never multiply; what each rule rejects is counted with one example.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,16 @@ MAX_VPP = 8
 """Chunks per rank tried at most, the largest in published Megatron recipes (Nemotron-340B uses 12 when fixed)."""
 MAX_MICRO_BATCH = 64
 """Sequences per micro-batch tried at most; larger ones no longer change matmul efficiency."""
+
+
+_GRID_RULES: Mapping[str, tuple[str, ...]] = {
+    "world_product": ("dp", "tp", "pp", "cp"),
+    "sequence_parallel_tp": ("sequence_parallel",),
+    "zero_replicas": ("zero",),
+    "vpp_schedule": ("vpp", "schedule"),
+    "schedule_framework": ("schedule",),
+}
+"""Rules that only say which rows of the full grid make sense, with the decisions whose bounds make them news."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +72,12 @@ class _Grid:
     def grown(self) -> Space:
         """Return the finished space."""
         gpus, batch = self._facts.gpu_counts[-1], self._facts.global_batch
-        self._cross("tp", _divisors_of_any(self._facts.gpu_counts, MAX_TENSOR))
-        self._cross("pp", _divisors_of_any(self._facts.gpu_counts, gpus))
-        self._cross("cp", _powers_of_two(gpus))
+        legality = self._facts.legality
+        tensor = _divisors_of_any(self._facts.gpu_counts, MAX_TENSOR)
+        stages = _divisors_of_any(self._facts.gpu_counts, gpus)
+        self._cross("tp", tensor if legality.tensor else (1,))
+        self._cross("pp", stages if legality.pipeline else (1,))
+        self._cross("cp", _powers_of_two(gpus) if legality.context else (1,))
         self._derive("dp", lambda c: c["gpus"] // (c["tp"] * c["pp"] * c["cp"]))
         self._judge(
             "framework_degrees", "world_product", "heads_mod_tp", "kv_heads_mod_tp", "seq_mod_cp"
@@ -76,7 +89,7 @@ class _Grid:
         self._cross("ep", _divisors_of_any((self._facts.experts or 1,), gpus))
         self._cross("etp", self._expert_tensor())
         self._judge("experts_mod_ep", "expert_world")
-        self._cross("schedule", tuple(range(len(SCHEDULES))))
+        self._cross("schedule", self._schedules())
         self._cross("vpp", tuple(range(1, MAX_VPP + 1)))
         self._judge(
             "schedule_framework",
@@ -87,11 +100,17 @@ class _Grid:
         )
         self._cross("sequence_parallel", (0, 1))
         self._judge("sequence_parallel_tp", "seq_mod_tp", "moe_sequence_parallel")
-        self._cross("zero", (0, 1, 2, 3))
+        self._cross("zero", legality.zero)
         self._cross("zero_group", self._groups())
         self._judge("zero_pp", "zero_replicas", "zero_group_divides")
         self._cross("recompute", self._recomputes())
         return Space(columns=self._view(), rejections=tuple(self._rejections.values()))
+
+    def _schedules(self) -> tuple[int, ...]:
+        """Schedules of the framework; all where the scenario names some, so that a foreign one is rejected by rule."""
+        asked = self._scenario.bound("schedule").allowed
+        names = SCHEDULES if asked is not None else ("1f1b", *self._facts.legality.schedules)
+        return tuple(code for code, name in enumerate(SCHEDULES) if name in names)
 
     def _expert_tensor(self) -> tuple[int, ...]:
         """Experts are cut like dense layers or not at all, the two forms people launch."""
@@ -146,9 +165,16 @@ class _Grid:
             if not len(view):
                 return
             legal = rule.holds(view, self._facts)
-            if not legal.all():
+            if legal.all():
+                continue
+            if self._tells(name):
                 self._reject(rule, int((~legal).sum()), view.strategy(int(np.argmin(legal))))
-                self._columns = {key: column[legal] for key, column in self._columns.items()}
+            self._columns = {key: column[legal] for key, column in self._columns.items()}
+
+    def _tells(self, name: str) -> bool:
+        """Return whether a rejection says something: a grid's own misfits do not, a bound the user set does."""
+        decisions = _GRID_RULES.get(name)
+        return decisions is None or any(item in self._scenario.bounds for item in decisions)
 
     def _reject(self, rule: Rule, count: int, example: Strategy) -> None:
         before = self._rejections.get(rule.name)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from costmodel.errors import InputError
-from costmodel.spec import Precision
 from planner.legality import LEGALITY
 from planner.sagemaker_knobs import bounds_of_knobs
 from planner.scenario import DECISIONS, Bound, Scenario
@@ -26,13 +25,14 @@ class SurveyRule:
         batch_grows: Whether the global batch grows with the GPUs; otherwise it stays that of one GPU.
         microbatches: Micro-batches of an iteration and replica.
         per_gpu: Whether that number is multiplied by the GPUs.
-        precision: Where the release had no mixed precision.
+        mixed_precision: Whether the release had it; without it matmuls ran in fp32, as TF32 where the GPU has that
+            (the default of PyTorch 1.7 to 1.11).
     """
 
     batch_grows: bool = True
     microbatches: int = 1
     per_gpu: bool = False
-    precision: Precision | None = None
+    mixed_precision: bool = True
 
 
 def _no_knobs(options: Mapping[str, object]) -> dict[str, Bound]:
@@ -126,7 +126,7 @@ SYSTEMS: Mapping[str, System] = {
         bounds=_PLAIN | _only(dp=1, tp=1, recompute="full"),
         partition="time",
         one_node=True,
-        survey=SurveyRule(microbatches=4, per_gpu=True, precision="fp32"),
+        survey=SurveyRule(microbatches=4, per_gpu=True, mixed_precision=False),
         source="Kim et al., torchgpipe (arXiv 2004.09910): one process, checkpointing, torchgpipe.balance by time",
     ),
     "pipedream": System(
@@ -134,7 +134,7 @@ SYSTEMS: Mapping[str, System] = {
         framework="pipedream",
         bounds=_PLAIN | _only(tp=1, microbatches=1, recompute="none"),
         warning="no flush: gradients are computed with weights that are up to pp - 1 updates old",
-        survey=SurveyRule(batch_grows=False, precision="fp32"),
+        survey=SurveyRule(batch_grows=False, mixed_precision=False),
         source="Narayanan et al., PipeDream, SOSP 2019: weight stashing (section 3.3), replicated stages (3.1)",
     ),
     "sagemaker": System(

@@ -15,7 +15,7 @@ FORBIDDEN = {
     "profiler": {"planner", "ortools"},
 }
 ROOMS = {
-    "torch": ("profiler/", "planner/tracing.py"),
+    "torch": ("profiler/", "planner/tracing"),
     "ortools": ("planner/solver/", "planner/pool/solver"),
     "yaml": ("costmodel/load.py",),
 }

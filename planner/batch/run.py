@@ -97,7 +97,9 @@ def _run_alone(
 
 
 def _outcome(future: "Future[Outcome]") -> Outcome | None:
-    """Return the outcome; None if the worker died before there was one."""
+    """Return the outcome; None if the worker died, or its scheduler left, before there was one."""
+    if future.cancelled():
+        return None
     error = future.exception()
     if error is None:
         return future.result()

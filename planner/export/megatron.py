@@ -7,6 +7,7 @@ layout string (costmodel.layout).
 
 from collections.abc import Iterator, Mapping
 
+from costmodel.frameworks import behaviour
 from costmodel.layout import layout_of
 from costmodel.spec import TrainingSpec
 from planner.export.megatron_model import Line, model_lines, model_refusals
@@ -34,12 +35,27 @@ PRECISION: Mapping[str, tuple[Line, ...]] = {
     "fp32": (),
     "tf32": (),
 }
-# Named behaviours of the framework (TrainingSpec.options) that Megatron switches by flag.
-OPTIONS: Mapping[tuple[str, str], str] = {
-    ("gradient_overlap", "true"): "--overlap-grad-reduce",
-    ("gather_overlap", "true"): "--overlap-param-gather",
-    ("tp_overlap", "true"): "--tp-comm-overlap",
-    ("gradient_bytes", "2"): "--grad-reduce-in-bf16",
+# Switches of a framework's behaviour (costmodel.frameworks) and values of options that Megatron has flags for.
+SWITCHES: Mapping[str, str] = {
+    "gradient_overlap": "--overlap-grad-reduce",
+    "gather_overlap": "--overlap-param-gather",
+    "tp_overlap": "--tp-comm-overlap",
+}
+OPTIONS: Mapping[tuple[str, str], tuple[Line, ...]] = {
+    ("gradient_dtype", "bf16"): (("--grad-reduce-in-bf16",),),
+    ("optimizer", "precision_aware"): (
+        ("--exp-avg-dtype", "bf16"),
+        ("--exp-avg-sq-dtype", "bf16"),
+        ("--main-grads-dtype", "bf16"),
+    ),
+}
+_FOREIGN_OPTIONS: Mapping[tuple[str, str], str] = {
+    ("adapter", "lora"): "pretrain_gpt.py trains all weights",
+    ("adapter", "qlora"): "pretrain_gpt.py trains all weights",
+    ("optimizer", "pure_bf16"): "there is always a master copy of the weights",
+    ("optimizer", "adam8bit"): "moments have 16 or 32 bits",
+    ("optimizer_step", "in_backward"): "the optimizer steps behind the last backward",
+    ("offload_parameters", "on"): "weights stay on the GPU",
 }
 # From Blackwell on Megatron no longer asks for one connection (validate_args, device arch 10).
 _FREE_CONNECTIONS = frozenset({"blackwell"})
@@ -64,7 +80,7 @@ def parallel_lines(launch: Launch) -> list[Line]:
         *_strategy_lines(launch),
         *_layout_lines(launch),
         *_recompute_lines(launch),
-        *_option_lines(launch.training),
+        *_option_lines(launch),
     ]
 
 
@@ -76,8 +92,9 @@ def _strategy_lines(launch: Launch) -> Iterator[Line]:
     if strategy.sequence_parallel and strategy.tp > 1:
         yield ("--sequence-parallel",)
     yield from _sharding_lines(launch)
-    if strategy.offload_optimizer:
+    if strategy.offload_optimizer or _precision_aware(launch.training):
         yield ("--use-precision-aware-optimizer",)
+    if strategy.offload_optimizer:
         yield ("--optimizer-cpu-offload",)
         yield ("--optimizer-offload-fraction", str(strategy.offload_optimizer))
     if strategy.offload_activations:
@@ -117,23 +134,47 @@ def _layout_lines(launch: Launch) -> Iterator[Line]:
 
 
 def _recompute_lines(launch: Launch) -> Iterator[Line]:
-    if any(launch.recomputed):
+    options = launch.training.options
+    if launch.recomputes_all:
         yield ("--recompute-granularity", "full")
-        yield ("--recompute-method", "uniform" if launch.recomputes_all else "block")
-        yield ("--recompute-num-layers", str(1 if launch.recomputes_all else _block_layers(launch)))
+        yield ("--recompute-method", "uniform")
+        yield ("--recompute-num-layers", options.get("recompute_group", "1"))
+    elif any(launch.recomputed):
+        yield ("--recompute-granularity", "full")
+        yield ("--recompute-method", "block")
+        yield ("--recompute-num-layers", str(_block_layers(launch)))
     elif launch.strategy.recompute == "selective":
+        modules = options.get("recompute_modules", "core_attn").split("+")
         yield ("--recompute-granularity", "selective")
-        yield ("--recompute-modules", "core_attn")
+        yield ("--recompute-modules", *modules)
 
 
 def _block_layers(launch: Launch) -> int:
     return max(launch.recomputed)
 
 
-def _option_lines(training: TrainingSpec) -> Iterator[Line]:
-    for (name, value), flag in OPTIONS.items():
-        if training.options.get(name) == value:
+def _precision_aware(training: TrainingSpec) -> bool:
+    return training.options.get("optimizer") == "precision_aware"
+
+
+def _option_lines(launch: Launch) -> Iterator[Line]:
+    for name, flag in SWITCHES.items():
+        if name in _switched_on(launch):
             yield (flag,)
+    for (name, value), lines in OPTIONS.items():
+        if launch.training.options.get(name) == value:
+            yield from lines
+
+
+def _switched_on(launch: Launch) -> set[str]:
+    """Return switches that are on and have something to overlap."""
+    now, strategy = behaviour(launch.training), launch.strategy
+    useful = {
+        "gradient_overlap": strategy.dp * strategy.cp > 1,
+        "gather_overlap": strategy.dp * strategy.cp > 1 and strategy.zero > 0,
+        "tp_overlap": strategy.tp > 1,
+    }
+    return {name for name in SWITCHES if getattr(now, name) and useful[name]}
 
 
 def refusals(launch: Launch) -> Iterator[Refusal]:
@@ -146,6 +187,7 @@ def parallel_refusals(launch: Launch) -> Iterator[Refusal]:
     """Yield combinations that Megatron's argument checks or schedules do not allow."""
     yield from _strategy_refusals(launch)
     yield from _recompute_refusals(launch)
+    yield from _option_refusals(launch)
     yield from unordered_groups(launch)
 
 
@@ -215,6 +257,24 @@ def _recompute_refusals(launch: Launch) -> Iterator[Refusal]:
             value=launch.strategy.recompute,
             nearest=("none", "full"),
         )
+
+
+def _option_refusals(launch: Launch) -> Iterator[Refusal]:
+    on, strategy = _switched_on(launch), launch.strategy
+    foreign = {
+        name: rule
+        for (name, value), rule in _FOREIGN_OPTIONS.items()
+        if launch.training.options.get(name) == value
+    }
+    if "gather_overlap" in on and "gradient_overlap" not in on:
+        foreign["gather_overlap"] = "parameters are gathered beside compute only if gradients are"
+    if "tp_overlap" in on and not strategy.sequence_parallel:
+        foreign["tp_overlap"] = "tensor-parallel overlap needs sequence parallelism"
+    if _precision_aware(launch.training) and not strategy.zero:
+        foreign["optimizer"] = "the precision-aware optimizer is the distributed one (zero 1)"
+    for name, rule in foreign.items():
+        value = launch.training.options.get(name)
+        yield Refusal(field=f"training.options.{name}", rule=rule, value=value)
 
 
 def files(launch: Launch) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from planner.export import megatron
 from planner.export.megatron_model import Line
 from planner.export.scripts import Program, header, torchrun_script
-from planner.export.target import Launch, Target
+from planner.export.target import Launch, Refusal, Target
 
 NAME, VERSION = "megatron-bridge", "Megatron-Bridge 0.6"
 OVERRIDES_FILE = "overrides.txt"
@@ -41,10 +41,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "--data-parallel-sharding-strategy": ("ddp.data_parallel_sharding_strategy={}",),
     "--ckpt-format": ("checkpoint.ckpt_format={}",),
     "--no-gradient-accumulation-fusion": ("model.gradient_accumulation_fusion=false",),
-    "--num-distributed-optimizer-instances": (
-        "ddp.num_distributed_optimizer_instances={}",
-        "dist.num_distributed_optimizer_instances={}",
-    ),
+    "--num-distributed-optimizer-instances": ("ddp.num_distributed_optimizer_instances={}",),
     "--use-precision-aware-optimizer": ("optimizer.use_precision_aware_optimizer=true",),
     "--optimizer-cpu-offload": ("optimizer.optimizer_cpu_offload=true",),
     "--optimizer-offload-fraction": ("optimizer.optimizer_offload_fraction={}",),
@@ -64,7 +61,7 @@ def overrides(launch: Launch) -> Iterator[str]:
     """Yield the overrides in Hydra's syntax; the recipe brings the model and its precision."""
     for flag, *values in run_lines(launch):
         for key in KEYS[flag]:
-            yield key.format(*values)
+            yield key.format(",".join(values))
 
 
 def run_lines(launch: Launch) -> list[Line]:
@@ -75,6 +72,17 @@ def run_lines(launch: Launch) -> list[Line]:
         ("--global-batch-size", str(launch.strategy.global_batch)),
         *megatron.parallel_lines(launch),
     ]
+
+
+def refusals(launch: Launch) -> Iterator[Refusal]:
+    """Yield what Megatron refuses, and optimizer types, which a recipe holds as objects and not as text."""
+    yield from megatron.parallel_refusals(launch)
+    if launch.training.options.get("optimizer") == "precision_aware":
+        yield Refusal(
+            field="training.options.optimizer",
+            rule="types of moments and gradients are set in the recipe's code",
+            value="precision_aware",
+        )
 
 
 def files(launch: Launch) -> dict[str, str]:
@@ -101,6 +109,6 @@ TARGET = Target(
     version=VERSION,
     exported=megatron.TARGET.exported,
     inexpressible=megatron.TARGET.inexpressible,
-    refuse=megatron.parallel_refusals,
+    refuse=refusals,
     files=files,
 )

@@ -2,7 +2,8 @@
 
 Spellings are those of megatron-core 0.16 to 0.20 (``megatron/training/arguments.py``). Activation function,
 rotary base, initialisation and tokenizer change neither time nor memory, are not part of a ModelSpec and are
-therefore left to the user.
+therefore left to the user. Blocks whose attention and MLP stand side by side (GPT-NeoX, Falcon) are described as the
+sequential block of the same sizes, which is what ``pretrain_gpt.py`` trains.
 """
 
 from collections.abc import Iterator

@@ -146,7 +146,9 @@ def _training_refusals(launch: Launch) -> Iterator[Refusal]:
         )
     if training.attention == "standard":
         yield Refusal(field="training.attention", rule="attention is fused", value="standard")
-    if launch.model.decoder_start or not launch.model.vocab:
+    attentions = [kind.attention for kind in launch.model.kinds]
+    causal = all(attention is not None and attention.causal for attention in attentions)
+    if launch.model.decoder_start or not launch.model.vocab or not causal:
         yield Refusal(field="model", rule="models are decoders on tokens", value=launch.model.name)
 
 

@@ -87,6 +87,12 @@ TWINS: dict[str, tuple[Facts, Strategy, Facts, Strategy]] = {
         FACTS,
         replace(DP8, zero=3, zero_group=3),
     ),
+    "offload_recompute": (
+        FACTS,
+        replace(DP8, offload_activations=0.5),
+        FACTS,
+        replace(DP8, offload_activations=0.5, recompute="full"),
+    ),
     "schedule_framework": (
         TITAN,
         Strategy(dp=4, pp=2, microbatches=2, schedule="zero_bubble"),

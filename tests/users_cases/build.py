@@ -21,6 +21,10 @@ from costmodel.spec import (
 )
 from costmodel.strategy import Strategy
 from costmodel.verdict import Verdict, device_verdict
+from planner.plan import Chunk, Placement, Plan
+from planner.scenario import Scenario
+from planner.scenario_pricer import make_pricer
+from planner.simulation import simulate_placement
 
 Facts = Mapping[str, Any]
 _STRATEGY = (
@@ -38,6 +42,7 @@ class Setting:
     training: TrainingSpec
     strategy: Strategy
     layers: tuple[int, ...]
+    uneven: bool = True
 
     @property
     def device(self) -> DeviceSpec:
@@ -57,6 +62,7 @@ def setting(facts: Facts) -> Setting:
         training=training_of(facts, strategy),
         strategy=strategy,
         layers=layers,
+        uneven=bool(facts.get("uneven", True)),
     )
 
 
@@ -68,7 +74,8 @@ def model_of(facts: str | Facts) -> ModelSpec:
         whole = catalog.model(facts["use"])
         count = facts.get("layers", len(whole.layers))
         kept = whole.layers[-count:] if facts.get("last") else whole.layers[:count]
-        return replace(whole, layers=kept, vocab=facts.get("vocab", whole.vocab))
+        extra = round(facts.get("extra_parameters", 0))
+        return replace(whole, layers=kept, extra_parameters=whole.extra_parameters + extra)
     return _inline(facts)
 
 
@@ -90,7 +97,8 @@ def _inline(facts: Facts) -> ModelSpec:
         topk=int(facts.get("topk", 0)),
     )
     block = LayerSpec(name="block", attention=attention, mlp=mlp, frozen=bool(facts.get("frozen")))
-    kinds, layers = (block,), (0,) * int(facts["layers"])
+    kinds: tuple[LayerSpec, ...] = (block,)
+    layers = (0,) * int(facts["layers"])
     decoders = int(facts.get("decoder_layers", 0))
     if decoders:
         kinds = (block, replace(block, name="decoder", cross_attention=attention, norms=3))
@@ -127,7 +135,7 @@ def strategy_of(facts: Facts) -> Strategy:
 def training_of(facts: Facts, strategy: Strategy) -> TrainingSpec:
     """Return the training; options are written as in a scenario."""
     return TrainingSpec(
-        global_batch=strategy.global_batch,
+        global_batch=int(facts.get("batch", strategy.global_batch)),
         sequence=int(facts.get("sequence", 2048)),
         decoder_sequence=int(facts.get("decoder_sequence", 0)),
         framework=str(facts.get("framework", "megatron")),
@@ -139,6 +147,7 @@ def training_of(facts: Facts, strategy: Strategy) -> TrainingSpec:
 
 def cluster_of(facts: Facts, gpus: int) -> ClusterSpec:
     """Return a catalog cluster of the case, or equal GPUs whose links nobody asks for."""
+    gpus = int(facts.get("world", gpus))
     if "cluster" in facts:
         return catalog.cluster(facts["cluster"], gpus)
     device = catalog.device(facts["gpu"])
@@ -192,6 +201,39 @@ def ranks(case: Setting) -> list[list[ChunkContent]]:
             )
         )
     return held
+
+
+def scenario(case: Setting) -> Scenario:
+    """Return the question that a planner would be asked."""
+    return Scenario(
+        name="case",
+        graph=case.graph,
+        cluster=case.cluster,
+        training=case.training,
+        memory_limit_bytes=case.device.usable_bytes,
+        gpu_counts=(case.cluster.gpus,),
+        uneven_stages=case.uneven,
+    )
+
+
+def placement(case: Setting) -> Placement:
+    """Return the case's layers on its stages."""
+    full = case.strategy.recompute == "full"
+    starts = [sum(case.layers[:stage]) for stage in range(len(case.layers))]
+    return Placement(
+        chunks=tuple(
+            Chunk(first_layer=start, layers=count, recomputed=count if full else 0)
+            for start, count in zip(starts, case.layers, strict=True)
+        )
+    )
+
+
+def plan_of(case: Setting) -> Plan:
+    """Return the prediction."""
+    question = scenario(case)
+    found = simulate_placement(question, make_pricer(question), case.strategy, placement(case))
+    assert found.plan is not None
+    return found.plan
 
 
 def verdict_of(case: Setting) -> Verdict:

@@ -62,8 +62,34 @@ CASES = {
             sequence=8192,
             precision="fp8",
             attention="standard",
-            options={"gradient_overlap": "true", "gradient_bytes": "2"},
+            options={"gradient_overlap": "on", "gradient_dtype": "bf16"},
         ),
+    ),
+    "overlaps and a lean optimizer": launch(
+        llama(),
+        DENSE,
+        training=TrainingSpec(
+            global_batch=128,
+            sequence=4096,
+            options={
+                "gradient_overlap": "on",
+                "gather_overlap": "on",
+                "tp_overlap": "on",
+                "optimizer": "precision_aware",
+            },
+        ),
+    ),
+    "chosen modules recompute": launch(
+        llama(),
+        replace(DENSE, recompute="selective"),
+        training=TrainingSpec(
+            global_batch=128, sequence=4096, options={"recompute_modules": "core_attn+layernorm"}
+        ),
+    ),
+    "two layers between kept inputs": launch(
+        llama(),
+        replace(DENSE, recompute="full"),
+        training=TrainingSpec(global_batch=128, sequence=4096, options={"recompute_group": "2"}),
     ),
 }
 
@@ -141,6 +167,28 @@ REFUSED = {
     "model.vocab": launch(replace(llama(), vocab=0), DENSE),
     "model.final_norm": launch(replace(llama(), final_norm=False), DENSE),
     "model.kinds.block": launch(replace(llama(), kinds=(replace(BLOCK, norms=4),)), DENSE),
+    "training.options.adapter": launch(
+        llama(),
+        DENSE,
+        training=TrainingSpec(global_batch=128, sequence=4096, options={"adapter": "lora"}),
+    ),
+    "training.options.gather_overlap": launch(
+        llama(),
+        DENSE,
+        training=TrainingSpec(global_batch=128, sequence=4096, options={"gather_overlap": "on"}),
+    ),
+    "training.options.tp_overlap": launch(
+        llama(),
+        replace(DENSE, sequence_parallel=False),
+        training=TrainingSpec(global_batch=128, sequence=4096, options={"tp_overlap": "on"}),
+    ),
+    "training.options.optimizer": launch(
+        llama(),
+        replace(DENSE, zero=0),
+        training=TrainingSpec(
+            global_batch=128, sequence=4096, options={"optimizer": "precision_aware"}
+        ),
+    ),
     "model.kinds": launch(
         replace(
             llama(),

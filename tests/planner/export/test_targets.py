@@ -164,17 +164,18 @@ def test_bridge_has_a_key_for_every_flag_that_a_plan_needs(tmp_path: Path) -> No
         launch(llama(), replace(PIPED, zero=3, zero_group=1, placement_order="tp-cp-ep-pp-dp")),
         launch(llama(), replace(PIPED, vpp=2, schedule="interleaved", recompute="selective")),
         launch(mixtral(), replace(PIPED, recompute="full"), (7, 9, 9, 7)),
+        launch(llama(), Strategy(offload_activations=0.5)),
         launch(
             llama(),
-            Strategy(offload_activations=0.5),
+            replace(PIPED, zero=1),
             training=TrainingSpec(
-                global_batch=1,
+                global_batch=16,
                 sequence=1024,
                 options={
-                    "gradient_overlap": "true",
-                    "gather_overlap": "true",
-                    "tp_overlap": "true",
-                    "gradient_bytes": "2",
+                    "gradient_overlap": "on",
+                    "gather_overlap": "on",
+                    "tp_overlap": "on",
+                    "gradient_dtype": "bf16",
                 },
             ),
         ),
@@ -290,6 +291,17 @@ REFUSED: list[tuple[str, str, Launch]] = [
     ("torchtitan", "zero", launch(llama(), Strategy(dp=2, zero=1))),
     ("torchtitan", "tp", launch(llama(), Strategy(tp=16))),
     ("torchtitan", "zero_group", launch(llama(), Strategy(dp=4, cp=4, zero=3, zero_group=2))),
+    (
+        "megatron-bridge",
+        "training.options.optimizer",
+        launch(
+            llama(),
+            Strategy(dp=2, zero=1),
+            training=TrainingSpec(
+                global_batch=2, sequence=1024, options={"optimizer": "precision_aware"}
+            ),
+        ),
+    ),
     (
         "torchtitan",
         "training.precision",
