@@ -14,7 +14,9 @@ from costmodel.load import read_data
 from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, TrainingSpec
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
+from planner import megatron_model
 from planner.legality import LEGALITY
+from planner.megatron_text import MEGATRON_ENDINGS, read_flags
 from planner.scenario import DECISIONS, Bound, Scenario
 from planner.systems import SYSTEMS
 
@@ -117,10 +119,14 @@ def _model(fields: Fields, base: Path) -> ModelSpec:
     if isinstance(value, Mapping):
         return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
-    if name not in catalog.names("models") and is_path:
-        return huggingface.read_model(_existing(base, name, "model"))
-    return catalog.model(name)
+    ending = Path(name).suffix
+    is_path = "/" in name or ending == ".json" or (base / name).is_dir()
+    if name in catalog.names("models") or not (is_path or ending in MEGATRON_ENDINGS):
+        return catalog.model(name)
+    path = _existing(base, name, "model")
+    if ending in MEGATRON_ENDINGS:
+        return megatron_model.read_model(read_flags(path), path.stem)
+    return huggingface.read_model(path)
 
 
 def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:

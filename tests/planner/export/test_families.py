@@ -1,8 +1,5 @@
-"""Tests of what a plan leaves behind, from scenario to files."""
+"""One model of each family goes through planning and every export target."""
 
-import gzip
-import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +9,7 @@ from costmodel import catalog
 from costmodel.errors import InputError
 from costmodel.graph import build_graph
 from costmodel.spec import TrainingSpec
-from planner.artifacts import export_plan, plot_plan, timeline_of, trace_plan
-from planner.export import TARGET_NAMES
+from planner.export import TARGET_NAMES, export
 from planner.plan import Plan
 from planner.scenario import Scenario
 from planner.simulation import simulate_strategy
@@ -74,38 +70,20 @@ def plan(name: str) -> Plan:
 def test_every_family_is_exported_or_refused_by_name(
     name: str, target: str, tmp_path: Path
 ) -> None:
-    destination = f"{target}:{tmp_path / 'out'}"
+    asked = scenario(name)
+
+    def exported() -> tuple[Path, ...]:
+        return export(
+            plan(name),
+            model=asked.graph.model,
+            cluster=asked.cluster,
+            training=asked.training,
+            target_name=target,
+            directory=tmp_path / "out",
+        )
+
     if name in UNBUILDABLE.get(target, ()):
         with pytest.raises(InputError, match=r"model.*cannot express this plan"):
-            export_plan(plan(name), scenario(name), destination)
+            exported()
     else:
-        paths = export_plan(plan(name), scenario(name), destination)
-        assert any(path.name == "run.sh" for path in paths)
-
-
-@pytest.mark.parametrize("text", ["megatron", "megatron:", "", ":x"])
-def test_a_destination_that_names_no_target_or_folder_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="export: must"):
-        export_plan(plan("gpt2-medium"), scenario("gpt2-medium"), text)
-
-
-def test_trace_and_picture_follow_from_plan_and_scenario(tmp_path: Path) -> None:
-    asked = scenario("llama-3.1-8b")
-    found = simulate_strategy(asked, "dp=2,pp=4,micro_batch=1", None).plan
-    assert found is not None
-    data = json.loads(
-        gzip.decompress(trace_plan(found, asked, tmp_path / "t.json.gz").read_bytes())
-    )
-    end_us = max(event["ts"] + event["dur"] for event in data["traceEvents"] if event["ph"] == "X")
-    assert end_us == pytest.approx(found.iteration_s * 1e6, rel=1e-9)
-    assert timeline_of(found, asked).iteration_ns == round(found.iteration_s * 1e9)
-    assert "dp2" in plot_plan(found, asked, tmp_path / "t.svg").read_text()
-
-
-def test_a_renamed_scenario_exports_the_same(tmp_path: Path) -> None:
-    asked = scenario("gpt2-medium")
-    first = export_plan(plan("gpt2-medium"), asked, f"deepspeed:{tmp_path / 'a'}")
-    second = export_plan(
-        plan("gpt2-medium"), replace(asked, name="x"), f"deepspeed:{tmp_path / 'b'}"
-    )
-    assert [a.read_text() for a in first] == [b.read_text() for b in second]
+        assert any(path.name == "run.sh" for path in exported())
