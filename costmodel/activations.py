@@ -117,13 +117,15 @@ def _kept(
         return operator.saved_bytes * shape.samples
     if operator.kind == "norm":
         ranks = shape.tp if operator.split == "heads" else shape.residual
-        return behaviour.norm_copies * size * operator.inputs * shape.tokens / ranks
+        copies = 1.0 if behaviour.layernorm else behaviour.norm_copies
+        return copies * size * operator.inputs * shape.tokens / ranks
     if operator.kind in ("matmul", "router"):
         return _matmul_input(operator, hidden, shape, behaviour, read)
     if operator.kind == "attention" and operator.attention is not None:
         return _core(operator.attention, shape, size)
     if operator.kind == "activation":
-        extra = behaviour.activation_outputs * operator.outputs
+        gated = operator.inputs > operator.outputs
+        extra = behaviour.activation_outputs * operator.outputs * gated
         return (
             size
             * (operator.inputs + extra)
@@ -152,7 +154,7 @@ def _matmul_input(
     operator: Operator, hidden: int, shape: LocalShape, behaviour: MemoryBehaviour, read: set[str]
 ) -> float:
     """Return the kept input; matmuls of one sub-layer that read the same normed stream keep it once."""
-    size = behaviour.element * operator.inputs
+    size = behaviour.matmul_input * operator.inputs
     if operator.split == "row":
         return size * _routed(operator, shape) / _width_ranks(operator, shape)
     if operator.experts and operator.kind == "matmul":

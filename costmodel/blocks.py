@@ -5,7 +5,7 @@ stay affine in its content and bounds on them stay valid.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from costmodel.constants import Constants
 from costmodel.events import Collective, CommEvent, ComputeEvent
@@ -38,6 +38,7 @@ class LayerSeconds:
         forward, backward, weight: Compute by term; ``backward`` is the gradient of the input.
         forward_comm, backward_comm: Exposed communication by term ("tp_comm", "cp_comm", "ep_comm").
         gather, reduce: FSDP seconds of one gather of the layer and of its gradient reduction.
+        near: Seconds that one such collective's bytes take through a GPU's own links, during which it disturbs compute.
         selective: Recomputation of a layer that does not recompute fully, by term.
     """
 
@@ -48,6 +49,7 @@ class LayerSeconds:
     backward_comm: Seconds
     gather: float
     reduce: float
+    near: float
     selective: Seconds = field(default_factory=dict)
 
 
@@ -82,7 +84,7 @@ class LayerPricer:
             self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
         )
         comm = [self._layer_comm(layer, local, forward, passes) for passes in (1, 2)]
-        gather, reduce = self._sharded(layer)
+        gather, reduce, near = self._sharded(layer)
         return LayerSeconds(
             forward=forward,
             backward=backward,
@@ -91,6 +93,7 @@ class LayerPricer:
             backward_comm=comm[1],
             gather=gather,
             reduce=reduce,
+            near=near,
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
@@ -205,17 +208,28 @@ class LayerPricer:
         for operator in routed:
             size = expert_tokens(operator, local) * operator.inputs * self.weight_bytes
             if self._strategy.ep > 1:
-                sent = size / local.etp
+                sent = size / local.etp * self._crossing(operator)
                 total = total + 2 * self.collective("all_to_all", sent, self.groups.ep)
             if local.etp > 1:
                 total = total + self.all_reduce_pair(size, self.groups.tp)
         return total
 
-    def _sharded(self, layer: Layer) -> tuple[float, float]:
-        """Return one gather of the layer's parameters and one reduction of its gradients."""
+    def _crossing(self, operator: Operator) -> float:
+        """Return the share of routed copies that are sent when a token goes to each node only once.
+
+        Of n nodes, k random experts meet n (1 - (1 - 1/n)^k).
+        """
+        group = self.groups.ep
+        nodes = group.size / group.per_node
+        if not self.framework.node_dispatch or nodes <= 1:
+            return 1.0
+        return nodes * (1.0 - (1.0 - 1.0 / nodes) ** operator.topk) / operator.topk
+
+    def _sharded(self, layer: Layer) -> tuple[float, float, float]:
+        """Return one gather of the layer's parameters, one reduction of its gradients, and the near share."""
         zero, framework = self._strategy.zero, self.framework
         if zero < 2:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         width = self.weight_bytes
         parameters = self.held(layer).total
         gathered = parameters * (framework.gather_bytes or width)
@@ -227,7 +241,8 @@ class LayerPricer:
         reduce = self.collective("reduce_scatter", reduced, shard)
         reduce = reduce + self.collective("all_reduce", reduced / shard.size, replicate)
         scale = self.constants[framework.zero3] if framework.zero3 and zero == 3 else 1.0
-        return gather * scale, reduce * scale
+        near = self.collective("all_gather", gathered, replace(shard, level=0))
+        return gather * scale, reduce * scale, near
 
     def _selective(
         self, layer: Layer, works: Sequence[Work], forward: Seconds, comm: Seconds
@@ -252,11 +267,12 @@ class LayerPricer:
         return {"elementwise": forward["elementwise"], "matmul": forward["matmul"] / 2}
 
 
-def overlapped(busy: float, comm: float, interference: float) -> float:
+def overlapped(busy: float, comm: float, near: float, interference: float) -> float:
     """Return the seconds of compute ``busy`` beside communication ``comm``.
 
-    While both run, compute is slowed by ``interference`` per second of communication (Echo, arXiv 2412.12487
-    measures it for DDP); the longer of the two, with a round corner, is the total.
+    While data moves through the GPU (``near`` seconds of it; waiting for a slow network disturbs nobody), compute
+    is slowed by ``interference`` per second (Echo, arXiv 2412.12487, measures it for DDP); the longer of the two,
+    with a round corner, is the total.
     """
-    shared = lowest(busy, comm)
+    shared = lowest(busy, lowest(comm, near))
     return smooth_highest(busy + interference * shared, comm)

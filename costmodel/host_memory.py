@@ -6,7 +6,7 @@ Offload, Ren et al. 2021, arXiv 2101.06840, section 4); Megatron's hybrid optimi
 
 from costmodel.graph import ModelGraph
 from costmodel.memory_behaviour import memory_behaviour
-from costmodel.memory_options import option
+from costmodel.memory_options import is_on
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -46,6 +46,6 @@ def host_memory_bytes(
         state = (state + strategy.offload_optimizer * _GRADIENT) * PINNED
     else:
         state *= PINNED_TWICE
-    weights = behaviour.frozen * PINNED if option(training, "offload_parameters") == "on" else 0.0
+    weights = behaviour.frozen * PINNED if is_on(training, "offload_parameters") else 0.0
     load = _LOAD * graph.parameters if loads_checkpoint else 0.0
     return (state + weights) * graph.parameters * copies / nodes + load

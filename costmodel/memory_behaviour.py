@@ -31,8 +31,8 @@ class MemoryBehaviour:
         unreduced: Bytes of the 16-bit gradients that stay beside an fp32 accumulator.
         gradient_buffers: Whether gradients live in buffers of their own from start to end (Megatron, DeepSpeed);
             otherwise the backward pass makes them and the step frees them (torch).
-        element: Bytes of an activation.
-        norm_copies: Copies of its input that a norm keeps (1: fused kernel).
+        element: Bytes of an activation; ``matmul_input`` where a matmul keeps it (Transformer Engine: fp8).
+        norm_copies: Copies of its input that an RMSNorm keeps (1: fused kernel; LayerNorm always is one).
         gathered_inputs: Whether matmuls keep their inputs gathered under sequence parallelism.
         activation_outputs: Copies of its output that a gated activation keeps beyond its input (0: fused).
         dropout: Whether LayerNorm models are trained with dropout, whose masks (1 byte) are kept.
@@ -48,11 +48,15 @@ class MemoryBehaviour:
         bucket_elements: Elements of each of the ``buckets`` communication buffers (``reduce_bucket_size``).
         buckets: Number of such buffers.
         step: Temporary bytes per updated parameter during the optimizer step.
+        transformer_engine: Whether its kernels are Transformer Engine's.
+        layernorm: Whether the model's norms are LayerNorms.
         placeholder: Bytes per element of one dummy gradient for every distinct weight shape, which Transformer
             Engine caches when gradients are accumulated inside the matmul (TE 2.3 on; 2.10 on for experts).
-        sequence_copies: Copies of the whole hidden stream at the loss under sequence parallelism: gathered
-            input of the head, its gradient, and the transposed copies of both collectives.
+        sequence_copies: Copies of the whole hidden stream around a gathered matmul under sequence parallelism:
+            its input, its gradient, and the transposed copies of both collectives (fitted: torchtitan t4a, A17).
         fragmentation: Share of the dynamic allocations that the allocator reserves on top.
+        recomputed_fragmentation: Added to it under full recomputation, whose buffers come and go between the
+            inputs that stay.
         sharded_fragmentation: Added to it under ZeRO-3 and FSDP, whose gathers live on another stream.
         routed_fragmentation: Added to it for experts, whose shapes change from step to step;
             ``routed_fixed`` is what their buffers hold back whatever the batch.
@@ -74,9 +78,11 @@ class MemoryBehaviour:
     unreduced: float = 0.0
     gradient_buffers: bool = True
     element: float = 2.0
+    matmul_input: float = 2.0
     norm_copies: float = 1.0
     gathered_inputs: bool = False
     activation_outputs: float = 0.0
+    layernorm: bool = False
     dropout: bool = False
     dispatch_copies: float = 0.0
     logit_kept: float = 4.0
@@ -91,9 +97,11 @@ class MemoryBehaviour:
     bucket_elements: float = 0.0
     buckets: int = 0
     step: float = 0.0
+    transformer_engine: bool = False
     placeholder: float = 0.0
     sequence_copies: float = 0.0
     fragmentation: float = 0.0
+    recomputed_fragmentation: float = 0.0
     sharded_fragmentation: float = 0.12
     routed_fragmentation: float = 0.2
     routed_fixed: float = 2.0 * GIB
@@ -124,9 +132,15 @@ def _megatron(training: TrainingSpec) -> MemoryBehaviour:
         state=12.0,
         dropout=True,
         vocab_multiple=128,
+        transformer_engine=True,
         placeholder=_HALF,
         fragmentation=0.25,
     )
+
+
+def _nemo(training: TrainingSpec) -> MemoryBehaviour:
+    """NeMo and Megatron-Bridge recipes: Megatron-core with gradients kept and reduced in bf16."""
+    return replace(_megatron(training), gradient=_HALF)
 
 
 def _megatron_lm(training: TrainingSpec) -> MemoryBehaviour:
@@ -135,7 +149,13 @@ def _megatron_lm(training: TrainingSpec) -> MemoryBehaviour:
     Logits exist in 16 bits, in fp32, and as exponentials (2 + 4 + 4 bytes).
     """
     gradient = _HALF if training.precision == "fp16" else _WORD
-    return replace(_megatron(training), gradient=gradient, placeholder=0.0, logit_peak=6.0)
+    return replace(
+        _megatron(training),
+        gradient=gradient,
+        transformer_engine=False,
+        placeholder=0.0,
+        logit_peak=6.0,
+    )
 
 
 def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
@@ -151,7 +171,8 @@ def _megatron_deepspeed(training: TrainingSpec) -> MemoryBehaviour:
         step=6.0,
         bucket_elements=5e8,
         buckets=3,
-        fragmentation=0.15,
+        fragmentation=0.0,
+        recomputed_fragmentation=0.2,
         context=2.5 * GIB,
         communicator=0.6 * GIB,
     )
@@ -165,6 +186,7 @@ def _nanotron(training: TrainingSpec) -> MemoryBehaviour:
     return replace(
         _megatron(training),
         gradient=_HALF + _WORD,
+        transformer_engine=False,
         placeholder=0.0,
         gathered_inputs=True,
         activation_outputs=1.0,
@@ -209,6 +231,13 @@ def _fsdp(training: TrainingSpec) -> MemoryBehaviour:
     )
 
 
+def _composer(training: TrainingSpec) -> MemoryBehaviour:
+    """Composer and llm-foundry: fused cross entropy on 16-bit logits, an optimizer that loops over parameters."""
+    return replace(
+        _fsdp(training), logit_kept=2.0, logit_peak=2.0, activation_outputs=0.0, step=0.0
+    )
+
+
 def _fms(training: TrainingSpec) -> MemoryBehaviour:
     """fms-fsdp: FSDP whose selective recomputation takes every second layer."""
     return replace(_fsdp(training), selective="alternate")
@@ -230,13 +259,17 @@ def _sagemaker(training: TrainingSpec) -> MemoryBehaviour:
 
 
 def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
-    """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output."""
+    """Torchtitan: FSDP2 with fused AdamW; selective recomputation keeps every second matmul's output.
+
+    DTensor's linear keeps the gathered input, and its collectives along the sequence copy to transpose.
+    """
     return replace(
         _fsdp(training),
         step=0.0,
         selective="operators",
         logit_peak=10.0,
         sequence_copies=7.0,
+        gathered_inputs=True,
         sharded_fragmentation=0.05,
     )
 
@@ -244,7 +277,7 @@ def _torchtitan(training: TrainingSpec) -> MemoryBehaviour:
 _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingProxyType(
     {
         "accelerate": _fsdp,
-        "composer": _fsdp,
+        "composer": _composer,
         "ddp": _ddp,
         "deepspeed": _deepspeed,
         "fms-fsdp": _fms,
@@ -254,7 +287,7 @@ _FRAMEWORKS: Mapping[str, Callable[[TrainingSpec], MemoryBehaviour]] = MappingPr
         "megatron-deepspeed": _megatron_deepspeed,
         "megatron-lm": _megatron_lm,
         "nanotron": _nanotron,
-        "nemo": _megatron,
+        "nemo": _nemo,
         "pipedream": _pipedream,
         "sagemaker": _sagemaker,
         "torchgpipe": _fsdp,
@@ -289,7 +322,8 @@ def memory_behaviour(training: TrainingSpec, *, layernorm: bool = False) -> Memo
     modules = training.options.get("recompute_modules", "")
     return replace(
         behaviour,
-        dropout=training.options.get("dropout", usual) == "on",
+        layernorm=layernorm,
+        dropout=training.options.get("dropout", usual) in ("on", "true"),
         adapter_rank=0
         if option(training, "adapter") == "none"
         else whole(training, "adapter_rank"),
@@ -299,7 +333,9 @@ def memory_behaviour(training: TrainingSpec, *, layernorm: bool = False) -> Memo
 
 
 def _with_precision(behaviour: MemoryBehaviour, precision: Precision) -> MemoryBehaviour:
-    """Return the behaviour in fp32 (no master copy: 4 + 4 + 8) or unchanged in 16 bits and fp8."""
+    """Return the behaviour in fp32 (no master copy: 4 + 4 + 8) or in fp8 (Transformer Engine keeps fp8 inputs)."""
+    if precision == "fp8" and behaviour.transformer_engine:
+        return replace(behaviour, matmul_input=1.0)
     if precision not in ("fp32", "tf32"):
         return behaviour
     return replace(
@@ -308,6 +344,8 @@ def _with_precision(behaviour: MemoryBehaviour, precision: Precision) -> MemoryB
         gradient=_WORD,
         state=8.0,
         element=_WORD,
+        matmul_input=_WORD,
+        step=0.0 if behaviour.gradient_buffers else behaviour.step,
         frozen=_WORD,
         gather=_WORD,
     )

@@ -6,6 +6,8 @@ from types import MappingProxyType
 from costmodel.errors import InputError
 from costmodel.spec import TrainingSpec
 
+SWITCH = ("on", "off", "true", "false")
+
 MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "weights": ("fp32", "bf16"),
@@ -13,14 +15,14 @@ MEMORY_OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "optimizer": ("adamw", "pure_bf16", "adam8bit", "precision_aware", "sgd"),
         "optimizer_step": ("fused", "foreach", "in_backward"),
         "loss": ("fused", "plain", "compiled", "chunked"),
-        "dropout": ("on", "off"),
+        "dropout": SWITCH,
         "adapter": ("none", "lora", "qlora"),
         "adapter_rank": (),
         "kernels": ("fused", "eager"),
         "selective": ("core", "operators", "alternate", "norms"),
         "recompute_modules": (),
         "recompute_group": (),
-        "offload_parameters": ("on", "off"),
+        "offload_parameters": SWITCH,
     }
 )
 """The keys of ``TrainingSpec.options`` that change memory, with their values (none listed: see below).
@@ -54,6 +56,11 @@ RECOMPUTE_MODULES: tuple[str, ...] = (
 def option(training: TrainingSpec, key: str) -> str:
     """Return an option of ``training`` or its default."""
     return training.options.get(key, DEFAULTS[key])
+
+
+def is_on(training: TrainingSpec, key: str) -> bool:
+    """Return whether a switch of ``training`` is on; YAML writes it as ``true``."""
+    return option(training, key) in ("on", "true")
 
 
 def whole(training: TrainingSpec, key: str) -> int:

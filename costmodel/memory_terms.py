@@ -14,7 +14,7 @@ from costmodel.graph import Layer, ModelGraph
 from costmodel.linear import StageTerm, term
 from costmodel.local_parameters import LocalElements, adapted, layer_elements, padded, weight_shapes
 from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
-from costmodel.memory_options import option
+from costmodel.memory_options import is_on
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -87,7 +87,7 @@ class MemoryTerms:
         """Return weights, gradients and optimizer state, each sharded from its ZeRO stage on."""
         b = self.behaviour
         at_hand = 1.0 - strategy.offload_optimizer
-        weights = 0.0 if option(self._training, "offload_parameters") == "on" else 1.0
+        weights = 0.0 if is_on(self._training, "offload_parameters") else 1.0
         rows = (
             ("parameters", (b.weight * weights, b.frozen * weights, b.quantised * weights), 3),
             ("gradients", (b.gradient, 0.0, 0.0), 2),
@@ -143,12 +143,12 @@ class MemoryTerms:
         size = strategy.micro_batch * sequence / strategy.cp * width
         return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
 
-    def sequence_copies(self, strategy: Strategy) -> StageTerm:
-        """Return the unsplit copies of the hidden stream around the head under sequence parallelism."""
+    def sequence_copies(self, strategy: Strategy, where: str) -> StageTerm:
+        """Return the unsplit copies of the hidden stream around a gathered matmul: ``last`` or ``fixed``."""
         split = strategy.tp > 1 and strategy.sequence_parallel
         size = self.kept(strategy)[0].input * strategy.tp if split else 0.0
         kinds = len(self._graph.kinds)
-        return term("sequence copies", kinds, last=self.behaviour.sequence_copies * size)
+        return term("sequence copies", kinds, **{where: self.behaviour.sequence_copies * size})
 
     def working(self, strategy: Strategy) -> list[StageTerm]:
         """Return the recomputed activations of one layer and the gradients that flow through it."""
@@ -231,8 +231,10 @@ class MemoryTerms:
     def fragmentation(self, strategy: Strategy) -> float:
         """Return the share of a moment's own blocks that is lost to rounding and gaps."""
         b = self.behaviour
-        sharded = b.sharded_fragmentation if strategy.zero == 3 else 0.0
-        return b.fragmentation + sharded + (b.routed_fragmentation if self._routed else 0.0)
+        share = b.fragmentation
+        share += b.recomputed_fragmentation * (strategy.recompute == "full")
+        share += b.sharded_fragmentation * (strategy.zero == 3)
+        return share + b.routed_fragmentation * self._routed
 
 
 def _versions(weights: StageTerm) -> StageTerm:

@@ -1,6 +1,7 @@
 """Event -> seconds with provenance: measured tables first, formulas for the rest, each event priced once."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from costmodel.communication import comm_seconds
@@ -52,6 +53,11 @@ class EventPrices:
         if not self._known(event):
             self._keep(event, comm_seconds(event, self._cluster, self._constants), "analytic")
         return self._seconds[event]
+
+    @property
+    def priced(self) -> Mapping[Event, float]:
+        """Seconds of every event priced so far."""
+        return MappingProxyType(self._seconds)
 
     def _keep(self, event: Event, seconds: float, provenance: str) -> None:
         self._seconds[event], self.provenance[event] = seconds, provenance

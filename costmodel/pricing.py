@@ -193,20 +193,20 @@ class Pricer:
         """Return forward, backward, and what full recomputation adds to the backward."""
         host = 0.0 if ends else self.constants.of("host.layer", self.framework.host)
         host_backward = host * self.constants["host.backward"]
-        forward = self._settled(layer.forward | layer.forward_comm, layer.gather, host)
+        near = layer.near
+        forward = self._settled(layer.forward | layer.forward_comm, layer.gather, near, host)
         gradient = _plus(_plus(layer.backward, layer.weight), layer.backward_comm)
         traffic = layer.gather + layer.reduce
-        plain = self._settled(_plus(gradient, layer.selective), traffic, host_backward)
+        plain = self._settled(_plus(gradient, layer.selective), traffic, 2 * near, host_backward)
         repeated = _plus(_plus(gradient, layer.forward), layer.forward_comm)
-        full = self._settled(repeated, traffic, host_backward + host)
+        full = self._settled(repeated, traffic, 2 * near, host_backward + host)
         return forward, plain, {name: full[name] - plain[name] for name in full}
 
-    def _settled(self, busy: Seconds, traffic: float, host: float) -> Seconds:
+    def _settled(self, busy: Seconds, traffic: float, near: float, host: float) -> Seconds:
         """Return the terms of a layer's pass with FSDP traffic and host launches beside it."""
-        total: float = sum(busy.values())
-        beside = (
-            overlapped(total, traffic, self.constants["overlap.fsdp"]) if _any(traffic) else total
-        )
+        total = beside = sum(busy.values())
+        if _any(traffic):
+            beside = overlapped(total, traffic, near, self.constants["overlap.fsdp"])
         launch = highest(host - beside, 0.0)
         return {**busy, "fsdp_comm": beside - total, "launch": launch}
 

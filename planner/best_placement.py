@@ -31,7 +31,7 @@ def best_placement(
     if given.shape.chunks > 1 or not uneven:
         settle_even(candidate, math.inf, uneven=uneven)
     elif settle_bound(candidate, None) and candidate.tier is Tier.PLACED:
-        settle_placement(candidate, candidate.lower_ns)
+        settle_placement(candidate, tolerance, [])
         prove(candidate, tolerance, math.inf, deadline)
     if candidate.arrangement is None or candidate.time_ns is None:
         return None

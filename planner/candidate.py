@@ -1,9 +1,10 @@
 """One strategy on its way through the search: from a bound to a placement that is simulated and proved."""
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from costmodel.simulator import iteration_ns
+from costmodel.timeline import CriticalPath
 from planner.coefficients import Arrangement, Coefficients
 from planner.even_bounds import even_cuts
 from planner.local_search import Incumbent, improve
@@ -35,6 +36,7 @@ class Candidate:
         values: Stage values, for strategies with one chunk a rank and free cuts.
         incumbent: Best placement so far, with its critical paths.
         placed: Where the bound, or even splitting, would place the layers.
+        paths: Critical paths known for its shape; shared between candidates.
         simulated: Simulations spent on it.
         solved: Solver calls spent on it.
     """
@@ -46,6 +48,7 @@ class Candidate:
     values: StageValues | None = None
     incumbent: Incumbent | None = None
     placed: Arrangement | None = None
+    paths: dict[CriticalPath, None] = field(default_factory=dict)
     simulated: int = 0
     solved: int = 0
 
@@ -103,21 +106,29 @@ def consider(candidate: Candidate, values: StageValues, cuts: tuple[int, ...]) -
     time_ns = iteration_ns(work)
     known = candidate.incumbent
     if known is None:
-        candidate.incumbent = Incumbent(cuts=cuts, time_ns=time_ns)
+        candidate.incumbent = Incumbent(cuts=cuts, time_ns=time_ns, paths=candidate.paths)
     elif time_ns < known.time_ns:
         known.cuts, known.time_ns = cuts, time_ns
 
 
-def settle_placement(candidate: Candidate, goal_ns: int) -> None:
-    """Simulate the placement of the bound and search around it until ``goal_ns`` or no improvement."""
+def settle_placement(candidate: Candidate, tolerance: float, others: list[tuple[int, ...]]) -> None:
+    """Simulate the placement of the bound and of similar strategies, and search around the best.
+
+    Args:
+        candidate: A candidate that was bounded.
+        tolerance: Relative gap to its lower bound at which the search may stop.
+        others: Cuts that were best for strategies of the same shape.
+    """
     values, placed = candidate.values, candidate.placed
     if values is None or placed is None:
         raise ValueError("a candidate is placed only after it was bounded")
     if candidate.incumbent is None:
         _try_balanced(candidate, values)
-    consider(candidate, values, placed.cuts)
-    if candidate.incumbent is not None and candidate.incumbent.time_ns > goal_ns:
+    for cuts in dict.fromkeys([placed.cuts, *others]):
+        consider(candidate, values, cuts)
+    known = candidate.incumbent
+    if known is not None and candidate.lower_ns < known.time_ns * (1 - tolerance):
         before = values.simulated
-        improve(values, candidate.incumbent, simulations=_NEIGHBOURS, goal_ns=candidate.lower_ns)
+        improve(values, known, simulations=_NEIGHBOURS, goal_ns=candidate.lower_ns)
         candidate.simulated += values.simulated - before
     candidate.tier = Tier.OPEN

@@ -9,13 +9,16 @@ then belong to the first K.
 import heapq
 import math
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from costmodel.schedules import Shape
 from costmodel.strategy import Strategy
+from costmodel.timeline import CriticalPath
 from planner.bounds import time_bounds
 from planner.candidate import (
     Candidate,
@@ -29,7 +32,7 @@ from planner.even_bounds import grouped_even_bounds
 from planner.even_cuts import balanced_cuts
 from planner.even_search import settle_even
 from planner.memory_test import memory_verdict
-from planner.plan import Placement
+from planner.plans import Placement
 from planner.priced_rows import RowPricer
 from planner.pricer import PricerLike
 from planner.proof import prove
@@ -146,20 +149,29 @@ class _Search:
         self.worst = self.closed_ns = math.inf
         self.solved = self.simulated = self.unfit = 0
         self.nearest: list[tuple[float, int]] = []
+        self.paths: dict[Shape, dict[CriticalPath, None]] = defaultdict(dict)
+        self.best_cuts: dict[Shape, list[tuple[int, ...]]] = defaultdict(list)
+        self.open: list[Candidate] = []
         self.unproved = False
 
     def explore(self) -> None:
         """Run until the ranking is proved, nothing is left or the time is up."""
         size = _FIRST_ROWS
         while self._next_key() < self._goal():
-            if time.monotonic() > self.limits.deadline:
-                self.unproved = True
+            if self._late():
                 return
             if self._untouched_key() <= self._heap_key():
                 self._refine(self.order[self.next : self.next + size])
                 self.next, size = self.next + size, min(2 * size, _MOST_ROWS)
             else:
                 self._advance()
+        while self.open and not self._late():
+            self._prove()
+
+    def _late(self) -> bool:
+        if time.monotonic() > self.limits.deadline:
+            self.unproved = True
+        return self.unproved and time.monotonic() > self.limits.deadline
 
     def _untouched_key(self) -> float:
         if self.next >= len(self.order):
@@ -209,16 +221,18 @@ class _Search:
         if candidate is None:
             candidate = self._new(row, key)
         else:
-            self._settle(candidate)
+            self._place(candidate)
         if candidate.tier is Tier.CLOSED:
             self.closed_ns = min(self.closed_ns, candidate.lower_ns)
-        elif candidate.tier is not Tier.BOUNDED:
+        elif candidate.tier is Tier.OPEN:
+            self.open.append(candidate)
+        elif candidate.tier is Tier.PLACED:
             heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
 
     def _new(self, row: int, key: int) -> Candidate:
         cost = self.pricer.cost(self.columns.strategy(row))
         given = coefficients(cost, self.limits.memory_kib * KIB)
-        candidate = Candidate(row=row, given=given, lower_ns=key)
+        candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
         if given.shape.chunks > 1 or not self.limits.uneven:
             fits = settle_even(candidate, self._goal(), uneven=self.limits.uneven)
         else:
@@ -230,21 +244,33 @@ class _Search:
         self._note(candidate, known=False)
         return candidate
 
-    def _settle(self, candidate: Candidate) -> None:
-        goal, known = self._goal_of(candidate), candidate.time_ns is not None
-        before = candidate.simulated, candidate.solved
-        if candidate.lower_ns >= goal:
+    def _place(self, candidate: Candidate) -> None:
+        """Simulate a bounded candidate, unless its bound suffices."""
+        known, before = candidate.time_ns is not None, candidate.simulated
+        if candidate.lower_ns >= self._goal():
             candidate.close(candidate.lower_ns)
-        elif candidate.tier is Tier.PLACED:
-            settle_placement(candidate, goal)
-        else:
+            return
+        shape = candidate.given.shape
+        settle_placement(candidate, self.limits.tolerance, self.best_cuts[shape])
+        if candidate.incumbent is not None:
+            self.best_cuts[shape].append(candidate.incumbent.cuts)
+        self.simulated += candidate.simulated - before
+        self._note(candidate, known)
+
+    def _prove(self) -> None:
+        """Prove the open candidate with the smallest bound."""
+        candidate = min(self.open, key=lambda item: (item.lower_ns, item.row))
+        self.open.remove(candidate)
+        before = candidate.simulated, candidate.solved
+        if candidate.lower_ns < self._goal_of(candidate):
             limits = self.limits
             if not prove(candidate, limits.tolerance, self.worst, limits.deadline):
                 self.unproved = True
-            candidate.close(candidate.lower_ns)
+        candidate.close(candidate.lower_ns)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
-        self._note(candidate, known)
+        self._note(candidate, known=True)
+        self.closed_ns = min(self.closed_ns, candidate.lower_ns)
 
     def _goal_of(self, candidate: Candidate) -> int:
         """Return the bound at which a candidate needs no further look."""
@@ -269,7 +295,8 @@ class _Search:
 
     def _lower_bound(self) -> int:
         best = min((item.time_ns or 0 for item in self.found), default=math.inf)
-        bound = min(best, self.closed_ns, self._next_key())
+        unproved = min((item.lower_ns for item in self.open), default=math.inf)
+        bound = min(best, self.closed_ns, self._next_key(), unproved)
         return 0 if math.isinf(bound) else max(0, int(bound))
 
     def _least_shortage(self) -> MemoryShortage | None:

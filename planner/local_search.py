@@ -6,6 +6,7 @@ simulation that most neighbours cannot be better, and the exact proof starts fro
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from costmodel.simulator import critical_path
 from costmodel.timeline import CriticalPath, PipelineWork
@@ -13,6 +14,8 @@ from planner.stage_values import StageValues
 
 _SOURCES, _TARGETS = 4, 6
 """How many of the most and least visited stages give and take a layer."""
+_NEWEST = 40
+"""Paths tried on a neighbour before it is simulated."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,6 +31,12 @@ class Incumbent:
     cuts: tuple[int, ...]
     time_ns: int
     paths: dict[CriticalPath, None] = field(default_factory=dict)
+
+    def learn(self, work: PipelineWork) -> CriticalPath:
+        """Keep and return the critical path of ``work``."""
+        path = critical_path(work)
+        self.paths.setdefault(path)
+        return path
 
 
 def improve(values: StageValues, start: Incumbent, *, simulations: int, goal_ns: int = 0) -> None:
@@ -45,8 +54,7 @@ def improve(values: StageValues, start: Incumbent, *, simulations: int, goal_ns:
         work = values.work(start.cuts)
         if work is None:
             return
-        path = critical_path(work)
-        start.paths.setdefault(path)
+        path = start.learn(work)
         for cuts in _neighbours(path, work, start.cuts):
             if spent >= simulations:
                 return
@@ -58,11 +66,23 @@ def improve(values: StageValues, start: Incumbent, *, simulations: int, goal_ns:
             if time_ns < start.time_ns:
                 start.cuts, start.time_ns, better = cuts, time_ns, True
                 break
-            start.paths.setdefault(critical_path(other))
+            start.learn(other)
 
 
 def _excluded(known: Incumbent, work: PipelineWork) -> bool:
-    return any(path.length_ns(work) >= known.time_ns for path in reversed(known.paths))
+    newest = islice(reversed(known.paths), _NEWEST)
+    return any(path.length_ns(work) >= known.time_ns for path in newest)
+
+
+def gather_paths(values: StageValues, known: Incumbent, cuts: tuple[int, ...], count: int) -> None:
+    """Keep the critical paths of up to ``count`` neighbours of a placement that fits, better or not."""
+    work = values.work(cuts)
+    if work is None:
+        return
+    for other in islice(_neighbours(known.learn(work), work, cuts), count):
+        neighbour = values.work(other)
+        if neighbour is not None:
+            known.learn(neighbour)
 
 
 def _neighbours(

@@ -6,6 +6,7 @@ Leaves in order of execution are a chain that pipeline placements cut; the tree 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from costmodel.graph import Layer
 from costmodel.linear import ChunkContent, StageTerm
 from costmodel.pricing import Pricer
 from costmodel.strategy import Strategy
@@ -58,7 +59,7 @@ class Module:
 
 
 def tree_of(scenario: Scenario, pricer: Pricer, micro_batch: int) -> Module:
-    """Return the module tree of the scenario's transformer on single GPUs: embedding, stacks of blocks, head."""
+    """Return the module tree of the scenario's model on single GPUs: embedding, stacks of blocks, head."""
     return _TreeBuilder(scenario, pricer, micro_batch).tree()
 
 
@@ -71,7 +72,8 @@ class _TreeBuilder:
         self.forward, self.backward, _ = pricer.block(strategy)
         self.memory = pricer.memory(strategy)[0].terms
         width = 4 if self.training.precision in ("fp32", "tf32") else 2
-        self.output = width * micro_batch * self.training.sequence * self.graph.model.hidden
+        self.micro_batch = micro_batch
+        self.stream = width * micro_batch * self.training.sequence * self.graph.model.hidden
 
     def tree(self) -> Module:
         """Return the whole tree; a tied table belongs to embedding and head alike."""
@@ -89,17 +91,16 @@ class _TreeBuilder:
     def _block(self, index: int) -> Module:
         kinds = len(self.graph.kinds)
         one = tuple(int(kind == self.graph.layers[index]) for kind in range(kinds))
-        return self._leaf(
-            f"block.{index}",
-            ChunkContent(layers=one, recomputed=(0,) * kinds, first=False, last=False),
-        )
+        content = ChunkContent(layers=one, recomputed=(0,) * kinds, first=False, last=False)
+        return self._leaf(f"block.{index}", content, self.graph.kinds[self.graph.layers[index]])
 
     def _end(self, name: str, *, first: bool) -> Module:
         nothing = (0,) * len(self.graph.kinds)
         content = ChunkContent(layers=nothing, recomputed=nothing, first=first, last=not first)
-        return self._leaf(name, content, "tied table" if self.graph.tied else "")
+        layer = self.graph.embedding if first else self.graph.head
+        return self._leaf(name, content, layer, "tied table" if self.graph.tied else "")
 
-    def _leaf(self, name: str, content: ChunkContent, shared: str = "") -> Module:
+    def _leaf(self, name: str, content: ChunkContent, layer: Layer, shared: str = "") -> Module:
         states = self._bytes(("parameters", "gradients", "optimizer"), content)
         return Module(
             name=name,
@@ -107,7 +108,7 @@ class _TreeBuilder:
             backward_s=self._seconds(self.backward, content),
             weights={shared or name: states},
             activation_bytes=self._bytes(("activations", "logits"), content),
-            output_bytes=self.output,
+            output_bytes=layer.output_bytes_per_sample * self.micro_batch or self.stream,
         )
 
     def _seconds(self, terms: tuple[StageTerm, ...], content: ChunkContent) -> float:

@@ -1,19 +1,31 @@
-"""Exact proof of one strategy: solve, simulate, add the critical paths met, until the bound is reached."""
+"""Exact proof of one strategy: simulate what the rows still allow, add the critical paths met, until nothing is left.
+
+Where few placements are left within the cutoff they are enumerated; otherwise the solver finds the next one to
+simulate. Either way the bound rises to the simulation itself, since every critical path bounds every placement.
+"""
 
 import math
 import time
 
+import numpy as np
+
 from costmodel.timeline import CriticalPath
 from planner.candidate import Candidate
-from planner.local_search import Incumbent, improve
+from planner.enumeration import Enumerated, enumerate_placements
+from planner.local_search import Incumbent, gather_paths, improve
+from planner.rows import Rows
+from planner.stage_tables import stage_tables
 from planner.stage_values import StageValues
+from planner.windows import Budgets
 
-_BUNDLE = 30
-"""Neighbours of a solver placement that are simulated for their paths; fewer mean more solves."""
+_BUNDLE = 24
+"""Neighbours of a solver placement whose paths are added; fewer mean more solves."""
 _PATHS = 240
 """Rows kept for a solve; beyond that only the tightest at the incumbent."""
-_FIRST_SLICE_S, _BUDGET_S = 1.0, 60.0
+_FIRST_SLICE_S, _BUDGET_S = 1.0, 10.0
 """Deterministic seconds of the first solve, and of all solves of a strategy where a gap is tolerated."""
+_MANY_RANGES = 3_000_000
+"""Ranges of layers from which enumeration is not tried."""
 _NEVER = 1 << 62
 
 
@@ -21,7 +33,7 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
     """Raise the lower bound of ``candidate`` to its goal, improving its placement on the way.
 
     Args:
-        candidate: A candidate with its stage values.
+        candidate: A candidate with its stage values and a placement.
         tolerance: Relative gap that counts as proved.
         worst_ns: Time of the K-th best plan of the search; bounds above it are of no interest.
         deadline: Monotonic seconds at which to stop.
@@ -29,68 +41,133 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
     Returns:
         Whether the goal was reached; the lower bound is valid either way.
     """
-    # Only searches that need the solver pay for loading it.
-    from planner.solver.model import Effort, solve_placement
-
-    values, incumbent = candidate.values, candidate.incumbent
-    if values is None or incumbent is None:
+    if candidate.values is None or candidate.incumbent is None:
         raise ValueError("a proof starts from a simulated placement with free cuts")
-    slice_s, left = _FIRST_SLICE_S, _BUDGET_S if tolerance else math.inf
-    while candidate.lower_ns < (goal := _goal(incumbent, tolerance, worst_ns)):
-        wall = deadline - time.monotonic()
-        if wall <= 0 or left <= 0:
-            return False
-        outcome = solve_placement(
-            candidate.given,
-            _rows(candidate, incumbent),
-            # The first solve may show the placement optimal; later ones only need to reach the goal.
-            cutoff_ns=goal if candidate.solved else min(incumbent.time_ns, _whole(worst_ns)),
-            hint=incumbent.cuts,
-            effort=Effort(min(slice_s, left), wall),
-        )
-        candidate.solved += 1
-        left -= max(outcome.effort, 1e-3)
-        candidate.lower_ns = max(candidate.lower_ns, outcome.bound_ns)
-        if outcome.cuts is None:
-            slice_s *= 2
-        else:
-            _learn(candidate, values, incumbent, outcome.cuts)
-    return True
+    proof = _Proof(candidate, candidate.values, candidate.incumbent)
+    proof.tolerance, proof.worst_ns, proof.deadline = tolerance, worst_ns, deadline
+    if candidate.lower_ns >= proof.goal():
+        return True
+    table = proof.enumerated()
+    return proof.by_solver() if table is None else proof.by_enumeration(table)
 
 
-def _goal(incumbent: Incumbent, tolerance: float, worst_ns: float) -> int:
-    return math.ceil(min(incumbent.time_ns, worst_ns) * (1 - tolerance))
+class _Proof:
+    """State of one proof."""
 
+    def __init__(self, candidate: Candidate, values: StageValues, incumbent: Incumbent) -> None:
+        self.candidate, self.values, self.incumbent = candidate, values, incumbent
+        self.tolerance, self.worst_ns, self.deadline = 0.0, math.inf, math.inf
 
-def _whole(time_ns: float) -> int:
-    return _NEVER if math.isinf(time_ns) else int(time_ns)
+    def cutoff(self) -> int:
+        """Return the time that a placement must beat to matter."""
+        best = min(self.incumbent.time_ns, self.worst_ns)
+        return _NEVER if math.isinf(best) else int(best)
 
+    def goal(self) -> int:
+        """Return the bound that counts as proved."""
+        return math.ceil(self.cutoff() * (1 - self.tolerance))
 
-def _rows(candidate: Candidate, incumbent: Incumbent) -> list[CriticalPath]:
-    """Return the paths for the next solve: the newest, and the longest at the best placement.
+    def _raise(self, lower_ns: int) -> None:
+        self.candidate.lower_ns = max(self.candidate.lower_ns, lower_ns)
 
-    The limit grows with every solve, so that no path is dropped for ever.
-    """
-    paths = list(incumbent.paths)
-    limit = _PATHS + _BUNDLE * candidate.solved // 4
-    work = candidate.values.work(incumbent.cuts) if candidate.values else None
-    if len(paths) <= limit or work is None:
-        return paths
-    older, newest = paths[:-_BUNDLE], paths[-_BUNDLE:]
-    lengths = {path: path.length_ns(work) for path in older}
-    return sorted(older, key=lambda path: -lengths[path])[: limit - _BUNDLE] + newest
+    def enumerated(self) -> Enumerated | None:
+        """Return all placements below the cutoff, or else below the goal; None if there are too many."""
+        budgets = Budgets(self.candidate.given)
+        for cutoff in dict.fromkeys((self.cutoff(), self.goal())):
+            windows = budgets.narrow(float(cutoff))
+            if windows is None:
+                self._raise(cutoff)
+                return None
+            if windows.ranges > _MANY_RANGES:
+                continue
+            rows = Rows(self.candidate.given, stage_tables(self.candidate.given, windows))
+            found = enumerate_placements(rows, cutoff)
+            if found is not None:
+                return found
+        return None
 
+    def by_enumeration(self, table: Enumerated) -> bool:
+        """Simulate the placement with the smallest bound until all reach the goal."""
+        limit = table.cutoff_ns
+        for path in reversed(list(self.incumbent.paths)):
+            table.raise_bounds(path)
+            table.keep_below(min(limit, self.cutoff()))
+        while len(table) and self.candidate.lower_ns < self.goal():
+            if time.monotonic() > self.deadline:
+                return False
+            index = int(np.argmin(table.bound))
+            self._raise(min(limit, int(table.bound[index])))
+            if self.candidate.lower_ns >= self.goal():
+                break
+            table.raise_bounds(self._simulate(table.cuts(index)))
+            table.keep_below(min(limit, self.cutoff()))
+        if not len(table):
+            self._raise(min(limit, self.cutoff()))
+        return True
 
-def _learn(
-    candidate: Candidate, values: StageValues, incumbent: Incumbent, cuts: tuple[int, ...]
-) -> None:
-    """Simulate a placement of the solver and its neighbours; keep their paths and the best of them."""
-    work = values.work(cuts)
-    if work is None:
-        raise ValueError("the solver placed layers where they do not fit")
-    before = values.simulated
-    start = Incumbent(cuts=cuts, time_ns=values.simulate(work), paths=incumbent.paths)
-    improve(values, start, simulations=_BUNDLE, goal_ns=candidate.lower_ns)
-    candidate.simulated += values.simulated - before
-    if start.time_ns < incumbent.time_ns:
-        incumbent.cuts, incumbent.time_ns = start.cuts, start.time_ns
+    def _simulate(self, cuts: tuple[int, ...]) -> CriticalPath:
+        """Simulate a placement, keep it if it is the best, and return its critical path."""
+        work = self.values.work(cuts)
+        if work is None:
+            raise ValueError("a placement of the proof does not fit")
+        path = self.incumbent.learn(work)
+        self.candidate.simulated += 1
+        time_ns = path.length_ns(work)
+        if time_ns < self.incumbent.time_ns:
+            self.incumbent.cuts, self.incumbent.time_ns = cuts, time_ns
+        return path
+
+    def by_solver(self) -> bool:
+        """Let the solver find the placement with the smallest rows until there is none below the goal."""
+        # Only searches that need the solver pay for loading it.
+        from planner.solver.model import Effort, solve_placement
+
+        candidate, incumbent = self.candidate, self.incumbent
+        slice_s, left = _FIRST_SLICE_S, _BUDGET_S if self.tolerance else math.inf
+        while candidate.lower_ns < self.goal():
+            wall = self.deadline - time.monotonic()
+            if wall <= 0 or left <= 0:
+                return False
+            outcome = solve_placement(
+                candidate.given,
+                self._rows(),
+                cutoff_ns=self.goal(),
+                hint=incumbent.cuts,
+                effort=Effort(min(slice_s, left), wall),
+            )
+            candidate.solved += 1
+            left -= max(outcome.effort, 1e-3)
+            self._raise(outcome.bound_ns)
+            if outcome.cuts is None:
+                slice_s *= 2
+            else:
+                self._learn(outcome.cuts)
+        return True
+
+    def _rows(self) -> list[CriticalPath]:
+        """Return the paths for the next solve: the newest, and the longest at the best placement.
+
+        The limit grows with every solve, so that no path is dropped for ever.
+        """
+        paths = list(self.incumbent.paths)
+        limit = _PATHS + _BUNDLE * self.candidate.solved // 4
+        work = self.values.work(self.incumbent.cuts)
+        if len(paths) <= limit or work is None:
+            return paths
+        older, newest = paths[:-_BUNDLE], paths[-_BUNDLE:]
+        lengths = {path: path.length_ns(work) for path in older}
+        return sorted(older, key=lambda path: -lengths[path])[: limit - _BUNDLE] + newest
+
+    def _learn(self, cuts: tuple[int, ...]) -> None:
+        """Simulate a placement of the solver and its neighbours; keep their paths and the best of them."""
+        self._simulate(cuts)
+        work, values = self.values.work(cuts), self.values
+        if work is None:
+            return
+        before = values.simulated
+        gather_paths(values, self.incumbent, cuts, _BUNDLE)
+        start = Incumbent(cuts=cuts, time_ns=values.simulate(work), paths=self.incumbent.paths)
+        improve(values, start, simulations=_BUNDLE, goal_ns=self.candidate.lower_ns)
+        self.candidate.simulated += values.simulated - before
+        if start.time_ns < self.incumbent.time_ns:
+            self.incumbent.cuts, self.incumbent.time_ns = start.cuts, start.time_ns

@@ -13,7 +13,8 @@ from planner.bands import band_of
 from planner.check import Violation, broken_placement, broken_rules
 from planner.coefficients import Arrangement, coefficients
 from planner.columns import columns_of
-from planner.plan import Placement, Plan
+from planner.host import broken_host
+from planner.plans import Placement, Plan
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -50,6 +51,7 @@ def simulate_strategy(
     strategy = parse_strategy(strategy_text, scenario)
     layers = len(scenario.graph.layers)
     violations = broken_rules(columns_of((strategy,)), facts_of(scenario))
+    violations = violations or broken_host(strategy, scenario)
     if violations:
         return Simulation(strategy=strategy, violations=violations)
     placement = parse_placement(placement_text, strategy, layers)

@@ -6,33 +6,18 @@ where a range does not fit, the fewest layers that make it fit recompute, since 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.coefficients import Coefficients, Linear
+from planner.coefficients import Coefficients, Ints, Linear
+from planner.windows import Windows
 
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 NEVER = np.int64(1) << np.int64(60)
 """Stands for "does not fit"; sums of a few still fit 64 bits."""
-
-
-class Windows(NamedTuple):
-    """Lowest and highest position of each cut, stages + 1 of each."""
-
-    low: Ints
-    high: Ints
-
-
-def whole_windows(layers: int, stages: int) -> Windows:
-    """Return the windows in which every stage holds at least one layer."""
-    cuts = np.arange(stages + 1, dtype=np.int64)
-    low, high = cuts.copy(), layers - stages + cuts
-    low[-1], high[0] = layers, 0
-    return Windows(low, high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +44,54 @@ class StageTables:
         """Number of stages."""
         return len(self.legal)
 
+    def looked_up(self, size: Ints, legal: Mask) -> "StageTables":
+        """Return tables over ranges from these, which are over numbers of layers."""
+        stage = np.arange(self.stages)[:, None, None]
+
+        def of(values: NDArray[Any]) -> NDArray[Any]:
+            return np.asarray(values[:, 0][stage, size])
+
+        return StageTables(
+            windows=self.windows,
+            legal=legal & of(self.legal),
+            recomputed=of(self.recomputed),
+            forward=of(self.forward),
+            backward=of(self.backward),
+            weight=of(self.weight) if self.weight.any() else np.zeros_like(size),
+            finish=of(self.finish),
+        )
+
 
 def stage_tables(given: Coefficients, windows: Windows) -> StageTables:
     """Return the tables of a strategy with one chunk a rank."""
-    return _Builder(given, windows).tables()
+    layers = len(given.layer_kinds)
+    width = int((windows.high - windows.low).max()) + 1
+    positions = np.minimum(windows.low[:, None] + np.arange(width), layers)
+    inside = positions <= windows.high[:, None]
+    start, stop = positions[:-1, :, None], positions[1:, None, :]
+    legal = inside[:-1, :, None] & inside[1:, None, :] & (stop > start)
+    if given.kinds > 1:
+        return _Builder(given, start, stop, legal).tables(windows)
+    # With one kind only the number of layers matters: price each number once and look it up.
+    size = np.clip(stop - start, 0, layers)
+    most = int(size.max())
+    numbers = np.broadcast_to(np.arange(most + 1), (given.shape.ranks, 1, most + 1))
+    priced = _Builder(given, np.zeros_like(numbers), numbers, numbers > 0).tables(windows)
+    return priced.looked_up(size, legal)
 
 
 class _Builder:
     """Evaluates linear functions over all ranges at once."""
 
-    def __init__(self, given: Coefficients, windows: Windows) -> None:
-        self.given, self.windows, self.stages = given, windows, given.shape.ranks
-        layers = len(given.layer_kinds)
-        width = int((windows.high - windows.low).max()) + 1
-        positions = np.minimum(windows.low[:, None] + np.arange(width), layers)
-        inside = positions <= windows.high[:, None]
+    def __init__(self, given: Coefficients, start: Ints, stop: Ints, legal: Mask) -> None:
+        self.given, self.stages = given, given.shape.ranks
+        self.start, self.stop, self.legal = start, stop, legal
         self.counts = given.count_table
-        self.start, self.stop = positions[:-1, :, None], positions[1:, None, :]
-        self.held = self.counts[self.stop] - self.counts[self.start]
-        self.legal: Mask = inside[:-1, :, None] & inside[1:, None, :] & (self.stop > self.start)
+        self.held = self.counts[stop] - self.counts[start]
         self.first = np.arange(self.stages) == 0
         self.last = np.arange(self.stages) == self.stages - 1
 
-    def tables(self) -> StageTables:
+    def tables(self, windows: Windows) -> StageTables:
         """Return all tables."""
         given = self.given
         recomputed = self._recomputed()
@@ -91,7 +101,7 @@ class _Builder:
         finish = [self._value(item, again) for item in given.finish]
         nothing = np.zeros_like(recomputed)
         return StageTables(
-            windows=self.windows,
+            windows=windows,
             legal=self.legal,
             recomputed=recomputed,
             forward=self._value(given.forward, again),
@@ -115,7 +125,7 @@ class _Builder:
         if self.given.recompute_all:
             for index, excess in enumerate(over):
                 rest = excess - self._savings(index, self.stop) + self._savings(index, self.start)
-                self.legal &= rest + self.given.memory[index].recompute_once <= 0
+                self.legal = self.legal & (rest + self.given.memory[index].recompute_once <= 0)
             return fewest
         needed: Mask = np.logical_or.reduce([excess > 0 for excess in over]) & self.legal
         if not needed.any():
@@ -125,7 +135,7 @@ class _Builder:
             fewest = np.where(needed, np.maximum(fewest, self._fewest(index, need)), fewest)
         # A range that is over at some moment recomputes at least one layer.
         fewest = np.where(needed, np.maximum(fewest, 1), fewest)
-        self.legal &= fewest <= size
+        self.legal = self.legal & (fewest <= size)
         return np.where(self.legal, fewest, 0)
 
     def _over(self, index: int) -> Ints:
@@ -153,8 +163,9 @@ class _Builder:
         """Return how many leading layers of each range must recompute to save ``need`` KiB."""
         result = np.zeros_like(need)
         layers = len(self.given.layer_kinds)
+        starts = np.broadcast_to(self.start, need.shape)
         for stage, saved in enumerate(self._saved(index)):
-            start = self.start[stage]
+            start = starts[stage]
             if (np.diff(saved) < 0).any():
                 raise ValueError("recomputing a layer must not take memory")
             wanted = saved[start] + need[stage]

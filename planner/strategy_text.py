@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.errors import InputError
 from costmodel.fields import nearest_names
 from costmodel.strategy import FIELD_NAMES, RECOMPUTES, SCHEDULES, Strategy
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 from planner.rules import divides_evenly
 from planner.scenario import Scenario
 
@@ -38,11 +38,11 @@ def parse_strategy(text: str, scenario: Scenario) -> Strategy:
 
 
 def _given(text: str) -> dict[str, Any]:
-    if match := _DISTSIM.match(text.strip()):
-        tp, pp, dp = (int(group) for group in match.groups())
-        return {"tp": tp, "pp": pp, "dp": dp}
     given: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
+        if match := _DISTSIM.match(part):
+            given |= zip(("tp", "pp", "dp"), map(int, match.groups()), strict=True)
+            continue
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if name not in FIELD_NAMES or not equals:
             raise InputError(

@@ -20,15 +20,15 @@ from costmodel.errors import InputError
 from costmodel.events import CommEvent, parse_event
 from profiler.timing import Timing, repeat
 
-_ELEMENT = 2  # bf16
 
-
-def buffers(event: CommEvent, device: str) -> tuple[Tensor, Tensor]:
+def buffers(
+    event: CommEvent, device: str, dtype: torch.dtype = torch.bfloat16
+) -> tuple[Tensor, Tensor]:
     """Return one rank's input and output of a collective."""
-    elements = max(event.bytes // _ELEMENT, event.group_size)
+    elements = max(event.bytes // dtype.itemsize, event.group_size)
     share = -(-elements // event.group_size)
-    whole = torch.zeros(share * event.group_size, dtype=torch.bfloat16, device=device)
-    part = torch.zeros(share, dtype=torch.bfloat16, device=device)
+    whole = torch.zeros(share * event.group_size, dtype=dtype, device=device)
+    part = torch.zeros(share, dtype=dtype, device=device)
     sides = {
         "all_gather": (part, whole),
         "reduce_scatter": (whole, part),
@@ -37,9 +37,11 @@ def buffers(event: CommEvent, device: str) -> tuple[Tensor, Tensor]:
     return sides.get(event.collective, (whole, whole))
 
 
-def call(event: CommEvent, device: str) -> Callable[[], object]:
+def call(
+    event: CommEvent, device: str, dtype: torch.dtype = torch.bfloat16
+) -> Callable[[], object]:
     """Return the collective of ``event`` on this rank."""
-    given, made = buffers(event, device)
+    given, made = buffers(event, device, dtype)
     match event.collective:
         case "all_reduce":
             return lambda: dist.all_reduce(given)

@@ -8,11 +8,11 @@ from ortools.sat.python import cp_model
 
 from costmodel.timeline import CriticalPath
 from planner.coefficients import Coefficients
-from planner.placement_dp import narrow_windows
 from planner.solver.constraints import Constraints
 from planner.solver.objective import minimise_iteration
 from planner.solver.variables import PlacementVariables
-from planner.stage_tables import Windows, stage_tables
+from planner.stage_tables import stage_tables
+from planner.windows import Budgets, Windows
 
 
 class Outcome(NamedTuple):
@@ -45,7 +45,7 @@ def solve_placement(
     effort: Effort,
 ) -> Outcome:
     """Find the placement with the smallest rows below ``cutoff_ns``, or prove that there is none."""
-    windows = narrow_windows(given, cutoff_ns)
+    windows = Budgets(given).narrow(cutoff_ns)
     if windows is None:
         return Outcome(cutoff_ns, None, 0.0)
     tables = stage_tables(given, windows)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.coefficients import Coefficients, Linear
-from planner.stage_tables import Ints, StageTables
+from planner.coefficients import Coefficients, Ints, Linear
+from planner.stage_tables import StageTables
 
 Expression = Any
 """An integer, variable or linear expression of CP-SAT."""

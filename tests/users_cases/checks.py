@@ -10,6 +10,7 @@ from costmodel.memory import StageMemory, memory_moments, stage_memory
 from costmodel.units import GIB
 from planner.check import Violation, broken_rules
 from planner.columns import columns_of
+from planner.host import broken_host
 from planner.rules import facts_of
 from tests.users_cases.build import (
     Facts,
@@ -193,6 +194,9 @@ def _host_used(facts: Facts) -> None:
 def _host_over(facts: Facts) -> None:
     limit = setting(facts).cluster.host_memory_bytes
     assert (_host(facts) > limit) == facts["host_over"]
+    named = broken_host(setting(facts).strategy, scenario(setting(facts)))
+    if not facts.get("loads"):
+        assert bool(named) == facts["host_over"]
 
 
 KINDS: Mapping[str, Callable[[Facts], None]] = {
