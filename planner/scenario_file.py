@@ -14,8 +14,8 @@ from costmodel.load import read_data
 from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, TrainingSpec
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
-from planner import megatron_model
 from planner.legality import LEGALITY
+from planner.megatron_model import read_model
 from planner.megatron_text import MEGATRON_ENDINGS, read_flags
 from planner.scenario import DECISIONS, Bound, Scenario
 from planner.systems import SYSTEMS
@@ -137,7 +137,7 @@ def _model(fields: Fields, base: Path) -> ModelSpec:
         return catalog.model(name)
     path = _existing(base, name, "model")
     if ending in MEGATRON_ENDINGS:
-        return megatron_model.read_model(read_flags(path), path.stem)
+        return read_model(read_flags(path), path.stem)
     return huggingface.read_model(path)
 
 
