@@ -13,6 +13,7 @@ from costmodel.timeline import CriticalPath
 from planner.candidate import Candidate
 from planner.enumeration import Enumerated, enumerate_placements
 from planner.local_search import Incumbent, gather_paths, improve
+from planner.placement_dp import smallest_maximum
 from planner.rows import Rows
 from planner.stage_tables import stage_tables
 from planner.stage_values import StageValues
@@ -26,6 +27,8 @@ _FIRST_SLICE_S, _BUDGET_S = 1.0, 10.0
 """Deterministic seconds of the first solve, and of all solves of a strategy where a gap is tolerated."""
 _MANY_RANGES = 3_000_000
 """Ranges of layers from which enumeration is not tried."""
+_LEVELS = 12
+"""Levels of the finish in the bound."""
 _NEVER = 1 << 62
 
 
@@ -45,6 +48,9 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
         raise ValueError("a proof starts from a simulated placement with free cuts")
     proof = _Proof(candidate, candidate.values, candidate.incumbent)
     proof.tolerance, proof.worst_ns, proof.deadline = tolerance, worst_ns, deadline
+    if candidate.lower_ns >= proof.goal():
+        return True
+    proof.refine_bound()
     if candidate.lower_ns >= proof.goal():
         return True
     table = proof.enumerated()
@@ -69,6 +75,19 @@ class _Proof:
 
     def _raise(self, lower_ns: int) -> None:
         self.candidate.lower_ns = max(self.candidate.lower_ns, lower_ns)
+
+    def refine_bound(self) -> None:
+        """Bound with levels of the finish over what is below the cutoff; try the placement that attains it."""
+        cutoff = self.cutoff()
+        windows = Budgets(self.candidate.given).narrow(float(cutoff))
+        if windows is None:
+            self._raise(cutoff)
+            return
+        rows = Rows(self.candidate.given, stage_tables(self.candidate.given, windows))
+        found = smallest_maximum(rows, most_levels=_LEVELS)
+        self._raise(cutoff if found is None else min(cutoff, found[0]))
+        if found is not None and self.candidate.lower_ns < self.goal():
+            self._learn(tuple(found[1]))
 
     def enumerated(self) -> Enumerated | None:
         """Return all placements below the cutoff, or else below the goal; None if there are too many."""
