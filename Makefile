@@ -20,7 +20,7 @@ $(VENV)/.plan: pyproject.toml
 $(VENV)/.dev: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,report]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.plan
 
 plan: $(VENV)/.plan  ## set up (first time) and print the ranked plans of SCENARIO
@@ -28,6 +28,24 @@ plan: $(VENV)/.plan  ## set up (first time) and print the ranked plans of SCENAR
 
 test: $(VENV)/.dev  ## set up what tests need (first time) and run them
 	@$(BIN)/python -m pytest -q -n 2
+
+EXTERNAL := .venv-external
+MEGATRON := $(EXTERNAL)/megatron-0.19
+
+# torch goes first and stays pinned. The Megatron release that holds the argument parser asks for Python 3.12 and
+# would drag CUDA packages along; only its Python files are wanted. nanotron likewise.
+$(EXTERNAL)/.done: tests/external/requirements.txt pyproject.toml
+	@test -x $(EXTERNAL)/bin/python || $(PYTHON) -m venv $(EXTERNAL)
+	@$(EXTERNAL)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@$(EXTERNAL)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) --editable '.[dev]' --requirement tests/external/requirements.txt
+	@$(EXTERNAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1 nanotron==0.4
+	@rm -rf $(MEGATRON)
+	@$(EXTERNAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
+		--only-binary=:all: --python-version 3.12 --target $(MEGATRON) megatron-core==0.19.2
+	@touch $@
+
+test-external: $(EXTERNAL)/.done  ## set up other projects' parsers (first time) and run our files through them
+	@$(EXTERNAL)/bin/python -m pytest -q -m external -rs
 
 check: $(VENV)/.dev format-check lint types test  ## format, lint, types and tests: before every commit
 

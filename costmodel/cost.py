@@ -4,7 +4,6 @@ Pricing (costmodel.pricing) turns model, cluster, training and strategy into a S
 report and checks take only that. Every quantity is a sum of named terms affine in a stage's content.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costmodel.linear import StageTerm
@@ -53,7 +52,6 @@ class StrategyCost:
         finish: Alternatives for the end of the iteration.
         memory: Bytes by moment.
         fixed_s: Seconds per iteration outside the schedule (data loading, logging).
-        shares: Share of the priced seconds that was measured, interpolated, analytic.
     """
 
     strategy: Strategy
@@ -65,4 +63,3 @@ class StrategyCost:
     finish: tuple[Finish, ...]
     memory: tuple[MemoryMoment, ...]
     fixed_s: float
-    shares: Mapping[str, float]

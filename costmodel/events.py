@@ -5,8 +5,11 @@ its bytes, group and link class (DistSim, CF'23). Equal events are equal values,
 ``key`` is the stable text under which tables store them.
 """
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
+
+from costmodel.errors import InputError
 
 Direction = Literal["forward", "backward"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
@@ -63,3 +66,39 @@ class CommEvent:
 
 
 Event = ComputeEvent | CommEvent
+
+_COMM_KEY = re.compile(r"^(\w+)/(\d+)B/(\d+)ranks/(\d+)pernode/level(\d+)$")
+_COMPUTE_KEY = re.compile(r"^([\w.\-]+)/(\d+(?:x\d+)*)/(\w+)/(\w+)$")
+
+
+def parse_event(key: str) -> Event:
+    """Return the event whose ``key`` is given.
+
+    Raises:
+        InputError: If the text is the key of no event.
+    """
+    if match := _COMM_KEY.match(key):
+        name, *sizes = match.groups()
+        return CommEvent(
+            collective=_one_of(name, get_args(Collective), key),
+            **dict(zip(_COMM_SIZES, map(int, sizes), strict=True)),
+        )
+    if match := _COMPUTE_KEY.match(key):
+        op, shape, dtype, direction = match.groups()
+        return ComputeEvent(
+            op=op,
+            shape=tuple(map(int, shape.split("x"))),
+            dtype=dtype,
+            direction=_one_of(direction, get_args(Direction), key),
+        )
+    raise InputError("must be the key of an event", key="event", value=key, nearest=_EXAMPLES)
+
+
+_COMM_SIZES = ("bytes", "group_size", "per_node", "level")
+_EXAMPLES = ("matmul/4096x8192x8192/bf16/forward", "all_reduce/1048576B/8ranks/8pernode/level0")
+
+
+def _one_of(name: str, names: tuple[str, ...], key: str) -> Any:
+    if name not in names:
+        raise InputError(f"must name one of {', '.join(names)}", key="event", value=key)
+    return name

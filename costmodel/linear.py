@@ -7,6 +7,7 @@ for the report, simulated, and handed to CP-SAT as coefficients, so the three ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter, mul
 from typing import Any
 
 _SCALARS = (
@@ -19,6 +20,8 @@ _SCALARS = (
     "recompute_once",
 )
 _VECTORS = ("layer", "recomputed", "flight_layer", "flight_recomputed")
+_scalars_of = attrgetter(*_SCALARS)
+_vectors_of = attrgetter(*_VECTORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +71,21 @@ class StageTerm:
     flight_recomputed: tuple[float, ...]
     recompute_once: float = 0.0
 
+    @property
+    def empty(self) -> bool:
+        """Whether the term is zero whatever a rank holds."""
+        return not (any(_scalars_of(self)) or any(map(any, _vectors_of(self))))
+
     def value(self, chunks: Sequence[ChunkContent]) -> float:
         """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
         total = self.fixed
         for chunk in chunks:
-            total += self.first * chunk.first + self.last * chunk.last
-            total += _dot(self.layer, chunk.layers) + _dot(self.recomputed, chunk.recomputed)
-            total += chunk.in_flight * self._flight(chunk)
+            # No += here: in the fit a value may be an array, which += would change in place.
+            total = total + self.first * chunk.first + self.last * chunk.last
+            total = total + _dot(self.layer, chunk.layers) + _dot(self.recomputed, chunk.recomputed)
+            total = total + chunk.in_flight * self._flight(chunk)
         if self.recompute_once and any(any(chunk.recomputed) for chunk in chunks):
-            total += self.recompute_once
+            total = total + self.recompute_once
         return total
 
     def _flight(self, chunk: ChunkContent) -> float:
@@ -97,11 +106,23 @@ def term(name: str, kinds: int, **values: float | tuple[float, ...]) -> StageTer
 
 def add(name: str, terms: Sequence[StageTerm]) -> StageTerm:
     """Return the sum of ``terms`` (at least one) as one term."""
-    values: dict[str, Any] = {key: sum(getattr(item, key) for item in terms) for key in _SCALARS}
-    for key in _VECTORS:
-        columns = zip(*(getattr(item, key) for item in terms), strict=True)
-        values[key] = tuple(sum(column) for column in columns)
+    return weighted(name, [(1.0, item) for item in terms])
+
+
+def weighted(name: str, parts: Sequence[tuple[float, StageTerm]]) -> StageTerm:
+    """Return the sum of terms (at least one), each times its factor, as one term."""
+    factors = [factor for factor, _ in parts]
+    scalars = [_scalars_of(item) for _, item in parts]
+    values: dict[str, Any] = dict(zip(_SCALARS, _columns(factors, scalars), strict=True))
+    for key, rows in zip(
+        _VECTORS, zip(*(_vectors_of(item) for _, item in parts), strict=True), strict=True
+    ):
+        values[key] = tuple(_columns(factors, rows))
     return StageTerm(name=name, **values)
+
+
+def _columns(factors: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(map(mul, factors, column)) for column in zip(*rows, strict=True)]
 
 
 def _dot(weights: Sequence[float], counts: Sequence[int]) -> float:

@@ -22,6 +22,8 @@ def rank_ends(work: PipelineWork) -> list[int]:
         return _gpipe_ends(work)
     if schedule == "interleaved":
         return _Interleaved(work).ends()
+    if schedule == "no_flush":
+        return _busy_ends(work)
     return _Wave(work).ends()
 
 
@@ -40,6 +42,12 @@ def _gpipe_ends(work: PipelineWork) -> list[int]:
         ends[rank] = end + more * slowest
         end += work.transfer_ns[rank - 1]
     return ends
+
+
+def _busy_ends(work: PipelineWork) -> list[int]:
+    """Without flush nothing is waited for: each rank is busy for m (f + b)."""
+    pairs = zip(work.forward_ns, work.backward_ns, strict=True)
+    return [work.shape.microbatches * (forward + backward) for forward, backward in pairs]
 
 
 class _Wave:

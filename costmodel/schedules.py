@@ -2,7 +2,9 @@
 
 A schedule is, for each rank, an ordered list of tasks; everything else (times, memory over time, critical
 path) follows from that order and the data dependencies. Sources: GPipe, arXiv 1811.06965; 1F1B, PipeDream-Flush
-(arXiv 2006.09503); interleaved 1F1B, Megatron-LM (arXiv 2104.04473, section 2.2); ZB-H1, arXiv 2401.10241, section 2.
+(arXiv 2006.09503); interleaved 1F1B, Megatron-LM (arXiv 2104.04473, section 2.2); ZB-H1, arXiv 2401.10241, section 2;
+no_flush, PipeDream (SOSP 2019, section 3.2): iterations follow each other without a gap, so that of one iteration each
+rank does its tasks as fast as it can; what it waits for was sent while it worked on micro-batches of the one before.
 """
 
 from collections.abc import Iterator
@@ -58,6 +60,8 @@ def warmup(shape: Shape, rank: int) -> int:
         return total
     if shape.schedule == "interleaved":
         return min(total, interleaved_lead(shape.ranks, shape.chunks, rank) + 1)
+    if shape.schedule == "no_flush":
+        return 1
     return min(total, shape.ranks - rank)
 
 
@@ -97,7 +101,8 @@ def in_flight(shape: Shape) -> tuple[tuple[int, ...], ...]:
 
     The peak is the first moment with the most activations: the end of the warm-up. Postponed weight
     gradients still need the activations of their micro-batch, which is why ZB-H1 keeps as many on every
-    rank as 1F1B does on the first (arXiv 2401.10241, section 2.3).
+    rank as 1F1B does on the first (arXiv 2401.10241, section 2.3). Without flush the warm-up lies in iterations
+    before, so that few micro-batches an iteration do not lower it (PipeDream's NOAM, SOSP 2019, section 3.2).
     """
     return tuple(_rank_in_flight(shape, rank) for rank in range(shape.ranks))
 
@@ -105,6 +110,8 @@ def in_flight(shape: Shape) -> tuple[tuple[int, ...], ...]:
 def _rank_in_flight(shape: Shape, rank: int) -> tuple[int, ...]:
     if shape.schedule == "zero_bubble":
         return (min(shape.microbatches, shape.ranks),)
+    if shape.schedule == "no_flush":
+        return (shape.ranks - rank,)
     group = shape.ranks if shape.chunks > 1 else 1
     rounds, rest = divmod(warmup(shape, rank), group * shape.chunks)
     return tuple(

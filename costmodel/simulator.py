@@ -125,6 +125,8 @@ class _Execution:
     def _needs(self, rank: int, task: Task) -> _Key | None:
         """Return the task on another rank whose result ``task`` needs."""
         kind, chunk, microbatch = task
+        if self.work.shape.schedule == "no_flush":
+            return None
         stage = chunk * self.ranks + rank
         if kind == "F":
             return ("F", stage - 1, microbatch) if stage else None

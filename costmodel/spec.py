@@ -114,18 +114,21 @@ class ModelSpec:
         layers: Kind index of each layer, in order.
         vocab: Rows of the embedding as published, without padding; 0 for models on images.
         tied: Whether head and embedding share their weights.
-        norm: Kind of norm; ``layernorm`` has a bias as well as a weight.
+        norm: Kind of norm; ``layernorm`` has a bias as well as a weight, unless ``norm_bias`` is off (MPT).
         positions: Learned positions, 0 for none; ``token_types`` likewise (BERT).
+        rotary: Whether queries and keys are rotated; ALiBi, relative and learned positions do without.
         embedding_norm, final_norm: Norms behind the embedding and before the head.
         head_transform: Whether the head has a hidden x hidden layer and norm first (BERT's MLM head).
         head_bias: Whether the head has a bias of the size of the vocabulary.
         pooler: Whether a hidden x hidden pooler is kept (counted as parameters only).
         patch_inputs: Inputs of the patch embedding (patch^2 * channels), 0 for text (ViT).
-        classes: Outputs of a classification head, 0 for none.
+        classes: Outputs of a classification head with bias, 0 for none; with a vocabulary it stands beside the
+            logits (BERT's next-sentence head).
         mtp_layers: Multi-token-prediction layers behind the head.
         decoder_start: Index of the first decoder layer in encoder-decoder models, 0 otherwise.
         extra_parameters: Parameters in no operator above (for example the class token).
         source: Where the numbers come from.
+        notes: What the reader of the model had to assume, for the user to see.
     """
 
     name: str
@@ -135,8 +138,10 @@ class ModelSpec:
     vocab: int
     tied: bool = False
     norm: NormKind = "rmsnorm"
+    norm_bias: bool = True
     positions: int = 0
     token_types: int = 0
+    rotary: bool = True
     embedding_norm: bool = False
     final_norm: bool = True
     head_transform: bool = False
@@ -148,6 +153,7 @@ class ModelSpec:
     decoder_start: int = 0
     extra_parameters: int = 0
     source: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.hidden < 1:
@@ -164,7 +170,8 @@ class DeviceSpec:
         name: Catalog name, for example ``h100-sxm``.
         architecture: Generation, for example ``hopper``: selects kernel behaviour.
         memory_bytes: Device memory as the driver reports it in total.
-        usable_bytes: What a training process can hold (less driver and context reserve).
+        usable_bytes: What a training process can hold, its context included: less the driver's share and a
+            margin that no allocator fills (costmodel.catalog.usable_bytes).
         bandwidth_bytes_per_s: Memory bandwidth.
         peak_flops: Dense peak FLOP/s by precision, without sparsity.
         multiprocessors: SMs (or compute units): waves of a matmul are counted over them.

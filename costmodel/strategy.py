@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "no_flush"]
 Recompute = Literal["none", "selective", "full"]
 
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -73,6 +73,31 @@ class Strategy:
     def sharding_ranks(self) -> int:
         """Ranks that one copy of the ZeRO-sharded state is spread over."""
         return self.zero_group or self.dp * self.cp
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether there is more than one pipeline rank."""
+        return self.pp > 1
+
+    @property
+    def pipeline_span(self) -> int:
+        """Consecutive ranks that one pipeline lies in: the degrees up to ``pp`` in the placement order."""
+        span = 1
+        for name in self.placement_order.split("-"):
+            span *= getattr(self, name) if name != "ep" else 1
+            if name == "pp":
+                break
+        return span
+
+    @property
+    def sharded_stage(self) -> int:
+        """ZeRO stage where it moves data with every micro-batch (2 and 3), 0 otherwise."""
+        return self.zero if self.zero >= 2 else 0
+
+    @property
+    def sharded_dp(self) -> int:
+        """Data-parallel ranks where ZeRO moves data between them with every micro-batch, 1 otherwise."""
+        return self.dp if self.zero >= 2 else 1
 
     def label(self) -> str:
         """Return the short form people write: ``tp8 pp4 dp2``; degrees of one are left out."""

@@ -124,7 +124,10 @@ class Timeline:
 
         Activations are kept from the start of the forward to the end of the last backward task.
         """
-        kept, steps = [0] * self.work.shape.chunks, []
+        shape, steps = self.work.shape, []
+        # Without flush the micro-batches of the iteration before are still under way at the start.
+        carried = shape.ranks - 1 - rank if shape.schedule == "no_flush" else 0
+        kept = [carried] + [0] * (shape.chunks - 1)
         for span in self.spans[rank]:
             if span.kind == "I":
                 continue

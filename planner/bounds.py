@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from costmodel.strategy import SCHEDULES
 from planner.priced_rows import Floats, LinearColumns, TimeRows
 
-_GPIPE, _WAVE, _INTERLEAVED, _ZERO_BUBBLE = map(SCHEDULES.index, SCHEDULES)
+_GPIPE, _WAVE, _INTERLEAVED, _ZERO_BUBBLE, _NO_FLUSH = map(SCHEDULES.index, SCHEDULES)
 
 
 def time_bounds(rows: TimeRows) -> NDArray[np.int64]:
@@ -54,7 +54,7 @@ class _Bounds:
         self.last = rows.forward.last + rows.backward.last
         stages = self.p * self.v
         self.whole = self.layer @ self.totals + stages * self.fixed + self.first + self.last
-        self.hops = (self.p - 1) * rows.hop
+        self.hops: Floats = np.where(self._is(_NO_FLUSH), 0, (self.p - 1) * rows.hop)
         self.smallest = self.layer[:, rows.kinds[0]]
         self.more = self.m - 1
         self.others = np.maximum(self.p - 1, 1)

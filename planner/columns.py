@@ -46,8 +46,33 @@ class Columns:
     def __len__(self) -> int:
         return len(self.dp)
 
+    @property
+    def pipelined(self) -> IntColumn:
+        """As Strategy.pipelined, by row."""
+        return np.minimum(self.pp, 2)
+
+    @property
+    def pipeline_span(self) -> IntColumn:
+        """As Strategy.pipeline_span, by row."""
+        spans = []
+        for order in self.orders:
+            names = [name for name in order.split("-") if name != "ep"]
+            inside = names[: names.index("pp") + 1]
+            spans.append(np.prod([self.column(name) for name in inside], axis=0))
+        return np.asarray(np.choose(self.placement_order, spans), dtype=np.int64)
+
+    @property
+    def sharded_stage(self) -> IntColumn:
+        """As Strategy.sharded_stage, by row."""
+        return np.where(self.zero >= 2, self.zero, 0)
+
+    @property
+    def sharded_dp(self) -> IntColumn:
+        """As Strategy.sharded_dp, by row."""
+        return np.where(self.zero >= 2, self.dp, 1)
+
     def column(self, name: str) -> IntColumn:
-        """Return the column called ``name``."""
+        """Return the column called ``name``, a field or a property of Strategy."""
         column: IntColumn = getattr(self, name)
         return column
 

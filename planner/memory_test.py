@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from costmodel.strategy import SCHEDULES
 from planner.priced_rows import Floats, LinearColumns, MemoryColumns, TimeRows
 
-_GPIPE, _WAVE, _INTERLEAVED, _ZERO_BUBBLE = map(SCHEDULES.index, SCHEDULES)
+_GPIPE, _WAVE, _INTERLEAVED, _ZERO_BUBBLE, _NO_FLUSH = map(SCHEDULES.index, SCHEDULES)
 
 
 class Verdict(NamedTuple):
@@ -55,6 +55,7 @@ class _Part:
         ahead = 2 * (p - 1 - rank) + (self.chunks - 1) * p + 1
         flight = np.where(schedule == _WAVE, np.minimum(m, p - rank), m + 0 * rank)
         flight = np.where(schedule == _ZERO_BUBBLE, np.minimum(m, p), flight)
+        flight = np.where(schedule == _NO_FLUSH, p - rank, flight)
         return np.where(self.interleaved, np.minimum(m * self.chunks, ahead), flight)
 
     def lack(self, moment: MemoryColumns) -> Floats:

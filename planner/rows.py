@@ -8,6 +8,8 @@ the finish, an iteration takes at least
     GPipe      P_s + t_s + R_s + (m-1) t_s + Q_s
     ZB-H1      P'_s + m t'_s + max(0, m-1-s) w_s + [R'_s - (w_s-1) f_s]^+ + min w + Q_s    (' without weight gradients)
 
+    no flush   m t_s + D_s
+
 and with PF_s, all of t_s and D_s for paths that end on rank s. The brackets are idle time: rank s waits for its first
 and for its last backward, less what it computes meanwhile. The last backward travels back to some rank e <= s that ends
 with its finish: Q_s = max_{e<=s} (D_e - PB_e), with PB_e the backwards that remain below e.
@@ -76,6 +78,8 @@ class Rows:
         schedule = self.given.shape.schedule
         if schedule == "gpipe":
             return self._gpipe()
+        if schedule == "no_flush":
+            return self._steady()
         return self._zero_bubble() if schedule == "zero_bubble" else self._wave()
 
     def _wave(self) -> tuple[Ints, Ints]:
@@ -90,6 +94,12 @@ class Rows:
     def _gpipe(self) -> tuple[Ints, Ints]:
         through = self.m * self.step + self.after[1:][:, None, :]
         return through, through + self.tables.finish
+
+    def _steady(self) -> tuple[Ints, Ints]:
+        """Without flush an iteration starts where the one before ends: nothing precedes a stage."""
+        self.before, self.forward_before = np.zeros_like(self.before), np.zeros_like(self.before)
+        busy = self.m * self.step
+        return np.zeros_like(busy), busy + self.tables.finish
 
     def _zero_bubble(self) -> tuple[Ints, Ints]:
         """ZB-H1: before its last input gradient, rank s has done m - 1 - s weight gradients."""
@@ -119,7 +129,7 @@ class Rows:
         sum t / (1 - (1 - 1/m)^p), is the valid one.
         """
         m, p, schedule = self.m, self.stages, self.given.shape.schedule
-        if p == 1 or schedule == "zero_bubble":
+        if p == 1 or schedule in ("zero_bubble", "no_flush"):
             return 0
         latency = 2 * int(self.hops.sum())
         compute = self.total - latency

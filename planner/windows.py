@@ -6,7 +6,7 @@ W(x) the time of one micro-batch in the layers before x, S in all stages, and t 
     memory       M(b) - M(a) <= room at each moment, every layer recomputing
     1F1B         W(a) + m t <= T;  and S + (S - W(b)) + (m - w_s) t <= T where m > w_s (both idle brackets)
     GPipe        S + (m - 1) t <= T
-    ZB-H1        m t <= T
+    ZB-H1        m t <= T, also without flush
 
 and the same with t + q (M(x) - room) in the place of t, when recomputing a layer frees a KiB for at least q
 nanoseconds. How far a stage reaches from a cut follows, and from that both ends of every window.
@@ -115,7 +115,7 @@ class Budgets:
         """Return the time budgets of the schedule for one way to count the time of a stage."""
         price, ends = load
         m, schedule = self.m, self.given.shape.schedule
-        if schedule == "zero_bubble" or m == 1:
+        if schedule in ("zero_bubble", "no_flush") or m == 1:
             return [_Budget(m * price, m * price, left - m * ends)]
         if schedule == "gpipe":
             room = left - self.whole - (m - 1) * ends
@@ -138,10 +138,12 @@ class Budgets:
         reach = _Reach(self.given, self._budgets(cutoff_ns))
         for stage in range(self.stages):
             high[stage + 1] = min(high[stage + 1], reach.up(stage, high[stage]))
+            if high[stage + 1] < low[stage + 1]:
+                return None
         for stage in reversed(range(self.stages)):
             low[stage] = max(low[stage], reach.down(stage, low[stage + 1]))
-        if any(one > other for one, other in zip(low, high, strict=True)):
-            return None
+            if high[stage] < low[stage]:
+                return None
         return Windows(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
 
     def least_cutoff(self, above_ns: float, below_ns: float) -> float:

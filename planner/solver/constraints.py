@@ -29,6 +29,7 @@ class Constraints:
             "1f1b": self.chain_with_idle,
             "gpipe": self.two_flow_shops,
             "zero_bubble": self.split_backward,
+            "no_flush": self.steady_state,
         }[self.given.shape.schedule]()
         self.mean_stage()
         self.critical_paths()
@@ -126,11 +127,18 @@ class Constraints:
             for idle in (0, after - (flight - 1) * v.forward[stage]):
                 self._row(v.forward_before[stage] + busy + idle + v.finish[stage])
 
+    def steady_state(self) -> None:
+        """Rank s is busy all the time: m t_s + D_s <= O. Exact without flush."""
+        v = self.variables
+        for stage in self.stages:
+            self._row(self.m * (v.forward[stage] + v.backward[stage]) + v.finish[stage])
+
     def mean_stage(self) -> None:
         """(m+p-1) sum t + p D_0 <= p (O - latency), for 1F1B with m > p and for GPipe."""
         v, stages = self.variables, len(self.stages)
         schedule = self.given.shape.schedule
-        if stages == 1 or schedule == "zero_bubble" or (schedule == "1f1b" and self.m <= stages):
+        apart = schedule in ("zero_bubble", "no_flush")
+        if stages == 1 or apart or (schedule == "1f1b" and self.m <= stages):
             return
         hops = 2 * sum(self.given.transfer_ns[: stages - 1])
         compute = v.before[-1] - hops

@@ -10,7 +10,7 @@ from planner.placement_dp import placement_bound
 from planner.stage_values import StageValues
 from tests.planner.synthetic import all_cuts, brute_force, random_coefficients, tightened
 
-ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble")
+ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble", "no_flush")
 
 
 @pytest.mark.parametrize("schedule", ONE_CHUNK)

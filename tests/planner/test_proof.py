@@ -12,7 +12,7 @@ from planner.even_bounds import even_cuts
 from planner.even_search import with_recomputation
 from tests.planner.synthetic import brute_force, random_coefficients, tightened
 
-ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble")
+ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble", "no_flush")
 
 
 @pytest.mark.parametrize("schedule", ONE_CHUNK)

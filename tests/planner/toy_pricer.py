@@ -155,7 +155,6 @@ class ToyPricer:
             finish=self.finish(strategy),
             memory=self.memory(strategy),
             fixed_s=0.0,
-            shares={},
         )
 
 

@@ -76,6 +76,7 @@ class Plan:
         time: Seconds of the critical rank by term; they sum to ``iteration_s``.
         price_shares: Share of priced seconds that was measured, interpolated, analytic.
         tied_with: Ranks of plans that differ by less than the band.
+        demand_bytes: Smallest memory limit that admits the plan, the peak rounded up as the search does.
     """
 
     rank: int
@@ -91,6 +92,7 @@ class Plan:
     time: Mapping[str, float]
     price_shares: Mapping[str, float] = field(default_factory=dict)
     tied_with: tuple[int, ...] = ()
+    demand_bytes: float = 0.0
 
     @property
     def peak_memory_bytes(self) -> float:

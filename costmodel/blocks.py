@@ -1,0 +1,278 @@
+"""Seconds of one layer, of the embedding and of the head, forward and backward, by term.
+
+Everything that overlaps does so within a layer: its exposed part is a constant per layer, so the seconds of a stage
+stay affine in its content and bounds on them stay valid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from costmodel.constants import Constants
+from costmodel.events import Collective, CommEvent, ComputeEvent
+from costmodel.frameworks import Framework, element_bytes
+from costmodel.graph import Layer, Operator
+from costmodel.groups import Group, Groups
+from costmodel.lanes import highest, lowest, smooth_highest
+from costmodel.local_parameters import LocalElements, layer_elements
+from costmodel.prices import EventPrices
+from costmodel.spec import TrainingSpec
+from costmodel.split import (
+    Local,
+    Part,
+    Work,
+    attention_of,
+    expert_tokens,
+    operator_work,
+)
+from costmodel.strategy import Strategy
+
+COMPUTE_TERMS = ("matmul", "attention", "elementwise")
+Seconds = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSeconds:
+    """Priced layer, before what overlaps is settled.
+
+    Attributes:
+        forward, backward, weight: Compute by term; ``backward`` is the gradient of the input.
+        forward_comm, backward_comm: Exposed communication by term ("tp_comm", "cp_comm", "ep_comm").
+        gather, reduce: FSDP seconds of one gather of the layer and of its gradient reduction.
+        near: Seconds that one such collective's bytes take through a GPU's own links, during which it disturbs compute.
+        selective: Recomputation of a layer that does not recompute fully, by term.
+    """
+
+    forward: Seconds
+    backward: Seconds
+    weight: Seconds
+    forward_comm: Seconds
+    backward_comm: Seconds
+    gather: float
+    reduce: float
+    near: float
+    selective: Seconds = field(default_factory=dict)
+
+
+class LayerPricer:
+    """Prices layers under one strategy."""
+
+    def __init__(
+        self,
+        training: TrainingSpec,
+        strategy: Strategy,
+        groups: Groups,
+        framework: Framework,
+        prices: EventPrices,
+        constants: Constants,
+    ) -> None:
+        self.groups, self.framework, self.constants = groups, framework, constants
+        self.weight_bytes = element_bytes(training)
+        self.gradient_bytes = framework.gradient_bytes or self.weight_bytes
+        self._strategy, self._prices = strategy, prices
+
+    def compute(self, event: ComputeEvent) -> float:
+        """Return the seconds of one compute event."""
+        return self._prices.compute([event])(event)
+
+    def price(self, layer: Layer, local: Local) -> LayerSeconds:
+        """Return the seconds of ``layer`` on one rank and micro-batch."""
+        works = [operator_work(operator, local, self.framework) for operator in layer.operators]
+        whole = Work()
+        for work in works:
+            whole.extend(work)
+        forward, backward, weight = (
+            self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
+        )
+        comm = [self._layer_comm(layer, local, forward, passes) for passes in (1, 2)]
+        gather, reduce, near = self._sharded(layer)
+        return LayerSeconds(
+            forward=forward,
+            backward=backward,
+            weight=weight,
+            forward_comm=comm[0],
+            backward_comm=comm[1],
+            gather=gather,
+            reduce=reduce,
+            near=near,
+            selective=self._selective(layer, works, forward, comm[0]),
+        )
+
+    def _sum(self, events: Sequence[tuple[Part, ComputeEvent]]) -> Seconds:
+        seconds: Seconds = dict.fromkeys(COMPUTE_TERMS, 0.0)
+        price = self._prices.compute([event for _, event in events])
+        for part, event in events:
+            seconds[part] = seconds[part] + price(event)
+        return seconds
+
+    def held(self, layer: Layer) -> LocalElements:
+        """Return the parameters of ``layer`` on one rank before sharding over data-parallel ranks."""
+        return layer_elements(
+            layer,
+            tp=self._strategy.tp,
+            ep=self._strategy.ep,
+            etp=self._strategy.etp,
+            vocab_multiple=self.framework.vocab_multiple,
+        )
+
+    def collective(self, name: Collective, size: float, group: Group) -> float:
+        """Return the seconds of a collective of ``size`` bytes over ``group``."""
+        return self._prices.comm(
+            CommEvent(
+                collective=name,
+                bytes=round(size),
+                group_size=group.size,
+                per_node=group.per_node,
+                level=group.level,
+            )
+        )
+
+    def all_reduce_pair(self, size: float, group: Group) -> float:
+        """Return an all-reduce, or the reduce-scatter and all-gather that replace it."""
+        if self._strategy.sequence_parallel:
+            return self.collective("reduce_scatter", size, group) + self.collective(
+                "all_gather", size, group
+            )
+        return self.collective("all_reduce", size, group)
+
+    def _layer_comm(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> Seconds:
+        return {
+            "tp_comm": self._tensor(layer, local, passes),
+            "cp_comm": self._context(layer, local, forward, passes),
+            "ep_comm": self._expert(layer, local),
+        }
+
+    def _tensor(self, layer: Layer, local: Local, passes: int) -> float:
+        """Return the exposed collectives of tensor parallelism, experts apart; ``passes`` is 2 in the backward.
+
+        A row-parallel matmul ends in an all-reduce, as does the backward of a column-parallel one (Shoeybi et al.
+        2019); sequence parallelism replaces each by a gather and a scatter and gathers once more in the backward
+        (Korthikanti et al. 2022). In the backward all but one gather can hide behind weight gradients.
+        """
+        rows = [op for op in layer.operators if op.split == "row" and not op.experts]
+        if not rows or local.tp == 1:
+            return 0.0
+        size = local.tokens * rows[0].outputs * self.weight_bytes
+        group, share = self.groups.tp, self.constants["overlap.tp"]
+        whole, exposed = self.all_reduce_pair(size, group), 0.0
+        if passes == 2 and self._strategy.sequence_parallel:
+            exposed = self.collective("all_gather", size, group)
+            whole = whole + exposed
+        if self.framework.tp_overlap:
+            return len(rows) * whole * share
+        if passes == 2 and self.framework.tp_backward_overlap:
+            return len(rows) * (exposed + (whole - exposed) * share)
+        return len(rows) * whole
+
+    def _context(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> float:
+        """Return the exposed exchange of keys and values; ``passes`` is 1 forward, 2 backward.
+
+        A ring hides behind attention (ring attention, arXiv 2310.01889); an exchange of heads
+        (DeepSpeed-Ulysses, arXiv 2309.14509) stands still.
+        """
+        cores = [op for op in layer.operators if op.kind == "attention"]
+        if not cores or self._strategy.cp == 1:
+            return 0.0
+        total = 0.0
+        for core in cores:
+            total = total + self._exchange(core, local, forward["attention"], passes)
+        return total
+
+    def _exchange(self, core: Operator, local: Local, attention: float, passes: int) -> float:
+        spec, cp = attention_of(core), self._strategy.cp
+        heads = -(-spec.heads // local.tp)
+        kv = max(1, -(-spec.kv_heads // local.tp))
+        head = (core.inputs + core.outputs) / (2 * spec.heads)
+        group = self.groups.cp
+        if self.framework.context_exchange == "all_to_all":
+            size = local.tokens * head * self.weight_bytes
+            parts = (heads, kv, kv, heads)
+            return sum(self.collective("all_to_all", size * part, group) for part in parts)
+        size = 2 * local.tokens * kv * head * self.weight_bytes
+        hop = self._prices.comm(
+            CommEvent(
+                collective="send_recv",
+                bytes=round(size),
+                group_size=2,
+                per_node=1,
+                level=group.level,
+            )
+        )
+        ring = passes * (cp - 1) * hop
+        share = self.constants["overlap.cp"]
+        return highest(share * ring, ring - passes * attention)
+
+    def _expert(self, layer: Layer, local: Local) -> float:
+        """Return dispatch and combination of routed tokens (two all-to-alls)."""
+        routed = [op for op in layer.operators if op.kind == "dispatch"]
+        total = 0.0
+        for operator in routed:
+            size = expert_tokens(operator, local) * operator.inputs * self.weight_bytes
+            if self._strategy.ep > 1:
+                sent = size / local.etp * self._crossing(operator)
+                total = total + 2 * self.collective("all_to_all", sent, self.groups.ep)
+            if local.etp > 1:
+                total = total + self.all_reduce_pair(size, self.groups.tp)
+        return total
+
+    def _crossing(self, operator: Operator) -> float:
+        """Return the share of routed copies that are sent when a token goes to each node only once.
+
+        Of n nodes, k random experts meet n (1 - (1 - 1/n)^k).
+        """
+        group = self.groups.ep
+        nodes = group.size / group.per_node
+        if not self.framework.node_dispatch or nodes <= 1:
+            return 1.0
+        return nodes * (1.0 - (1.0 - 1.0 / nodes) ** operator.topk) / operator.topk
+
+    def _sharded(self, layer: Layer) -> tuple[float, float, float]:
+        """Return one gather of the layer's parameters, one reduction of its gradients, and the near share."""
+        zero, framework = self._strategy.zero, self.framework
+        if zero < 2:
+            return 0.0, 0.0, 0.0
+        width = self.weight_bytes
+        parameters = self.held(layer).total
+        gathered = parameters * (framework.gather_bytes or width)
+        reduced = parameters * (framework.reduce_bytes or width)
+        shard, replicate = self.groups.shard, self.groups.replicate
+        gather = (
+            self.collective("all_gather", gathered, shard) if zero == 3 or framework.fsdp else 0.0
+        )
+        reduce = self.collective("reduce_scatter", reduced, shard)
+        reduce = reduce + self.collective("all_reduce", reduced / shard.size, replicate)
+        scale = self.constants[framework.zero3] if framework.zero3 and zero == 3 else 1.0
+        near = self.collective("all_gather", gathered, replace(shard, level=0))
+        return gather * scale, reduce * scale, near
+
+    def _selective(
+        self, layer: Layer, works: Sequence[Work], forward: Seconds, comm: Seconds
+    ) -> Seconds:
+        """Return what a layer repeats under selective recomputation.
+
+        "core" repeats the attention core (Korthikanti et al. 2022), "operators" everything but every second
+        matmul and the attention (torchtitan), "alternate" every second layer, "norms" norms and activations.
+        """
+        if self._strategy.recompute != "selective":
+            return {}
+        if self.framework.selective == "core":
+            return {"attention": forward["attention"]}
+        if self.framework.selective == "alternate":
+            return {name: value / 2 for name, value in (forward | comm).items()}
+        light = 0.0
+        for operator, work in zip(layer.operators, works, strict=True):
+            if operator.kind in ("norm", "activation"):
+                light = light + self._sum(work.forward)["elementwise"]
+        if self.framework.selective == "norms":
+            return {"elementwise": light}
+        return {"elementwise": forward["elementwise"], "matmul": forward["matmul"] / 2}
+
+
+def overlapped(busy: float, comm: float, near: float, interference: float) -> float:
+    """Return the seconds of compute ``busy`` beside communication ``comm``.
+
+    While data moves through the GPU (``near`` seconds of it; waiting for a slow network disturbs nobody), compute
+    is slowed by ``interference`` per second (Echo, arXiv 2412.12487, measures it for DDP); the longer of the two,
+    with a round corner, is the total.
+    """
+    shared = lowest(busy, lowest(comm, near))
+    return smooth_highest(busy + interference * shared, comm)

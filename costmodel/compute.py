@@ -1,0 +1,255 @@
+"""Seconds of compute events on one device, many at once.
+
+Every formula is a share of the device's peak or bandwidth, with constants from costmodel.constants. Prices are of
+kernels alone; host launches, overlap and frameworks' repetitions are the business of costmodel.pricing, except for the
+elementwise factor, which says how well a framework fuses.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.constants import Constants
+from costmodel.events import ComputeEvent
+from costmodel.frameworks import Framework
+from costmodel.spec import DeviceSpec
+
+_Array = NDArray[Any]
+
+# Thread-block tiles (rows, columns) and their speed relative to the largest; CUTLASS profiler on A100, rounded.
+_TILES = np.array(
+    [
+        (256, 128, 1.0),
+        (128, 256, 1.0),
+        (128, 128, 0.93),
+        (256, 64, 0.85),
+        (64, 256, 0.85),
+        (128, 64, 0.80),
+        (64, 128, 0.80),
+        (64, 64, 0.62),
+    ]
+)
+# Elements to whose multiples a matmul's N and K must be sized (16 bytes, cuBLAS tensor-core alignment rule).
+_ALIGNED = {"fp32": 1, "tf32": 4, "fp8": 16}
+# Bytes moved per element of a token's width by one fused 16-bit kernel, forward and backward: a norm reads and writes
+# its row (4) and reads two, writes one (6); a residual addition reads two, writes one (6) and adds two gradients
+# (6 + 1); an activation reads its inputs, writes its output (2 each), and backward reads inputs and gradient, writes
+# the inputs' gradient; a rotation reads and writes (4).
+_ROW_BYTES: Mapping[tuple[str, str], float] = {
+    ("norm", "forward"): 4.0,
+    ("norm", "backward"): 6.0,
+    ("residual", "forward"): 6.0,
+    ("residual", "backward"): 7.0,
+    ("rope", "forward"): 4.0,
+    ("rope", "backward"): 4.0,
+    ("embedding", "forward"): 4.0,
+    ("embedding", "backward"): 8.0,
+    ("router", "forward"): 12.0,
+    ("router", "backward"): 12.0,
+}
+
+
+class ComputePricer:
+    """Prices compute events of one device under one framework.
+
+    Args:
+        device: The device.
+        framework: Fusion of elementwise kernels, generation of attention kernels.
+        constants: The constants of the model.
+    """
+
+    def __init__(self, device: DeviceSpec, framework: Framework, constants: Constants) -> None:
+        self._device, self._framework, self._constants = device, framework, constants
+        self._bandwidth = device.bandwidth_bytes_per_s * constants["memory.efficiency"]
+        self._elementwise = constants.of("elementwise", framework.elementwise)
+        self._activation = constants.of("activation", framework.elementwise)
+        self._methods: Mapping[str, Callable[[Sequence[ComputeEvent]], Any]] = {
+            "matmul": self._matmuls,
+            "grouped_matmul": self._matmuls,
+            "flash_attention": self._flash,
+            "standard_attention": self._standard,
+            "activation": self._activations,
+            "cross_entropy": self._losses,
+            "accumulate": self._streams,
+            "optimizer": self._streams,
+            "cast": self._streams,
+            "permute": self._permutes,
+            "opaque": self._opaque,
+        }
+
+    def seconds(self, events: Sequence[ComputeEvent]) -> list[float]:
+        """Return the seconds of each event, in order."""
+        by_op: dict[str, list[int]] = {}
+        for index, event in enumerate(events):
+            by_op.setdefault(event.op, []).append(index)
+        result: list[float] = [0.0] * len(events)
+        for op, indices in by_op.items():
+            prices = self._methods.get(op, self._rows)([events[index] for index in indices])
+            listed = prices.tolist() if prices.ndim == 1 else list(prices)
+            for index, price in zip(indices, listed, strict=True):
+                result[index] = price
+        return result
+
+    def peak(self, dtype: str) -> float:
+        """Return the sustained FLOP/s of long matmuls in ``dtype``."""
+        peaks, constants = self._device.peak_flops, self._constants
+        if dtype == "fp8" and "fp8" in peaks:
+            return peaks["fp8"] * constants.of_device("matmul.ceiling8", self._device)
+        if dtype in ("fp32", "tf32"):
+            nominal = peaks.get(dtype, peaks.get("fp32", 0.0))
+            return nominal * constants.of_device("matmul.ceiling32", self._device)
+        nominal = peaks.get("bf16", peaks.get("fp16", peaks.get("fp32", 0.0)))
+        return nominal * constants.of_device("matmul.ceiling", self._device)
+
+    def _matmuls(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price matmuls (M, N, K) and grouped ones (experts, M, N, K) by their best tile.
+
+        Whole waves of tiles run on the multiprocessors; each tile pays a prologue in units of K. Time is the
+        rounded maximum of that and of moving operands and result once.
+        """
+        shapes = np.array([(1, *e.shape) if len(e.shape) == 3 else e.shape for e in events], float)
+        seconds = self._tiled(shapes, [event.dtype for event in events])
+        grouped = _column(np.array([event.op == "grouped_matmul" for event in events], float))
+        slow = 1.0 + grouped * (1.0 / np.asarray(self._constants["matmul.grouped"]) - 1.0)
+        return _narrow(seconds * slow + np.asarray(self._constants["kernel.gap"]))
+
+    def _tiled(self, shapes: _Array, dtypes: Sequence[str]) -> _Array:
+        """Return (events, lanes) seconds of (groups, M, N, K) matmuls."""
+        groups, m, n, k = (_column(shapes[:, index]) for index in range(4))
+        constants, sms = self._constants, float(self._device.multiprocessors)
+        peak = _row([self.peak(dtype) for dtype in dtypes])
+        width = _column(np.array([_element_bytes(dtype) for dtype in dtypes], float))
+        rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
+        waves = np.ceil(groups * np.ceil(m / rows) * np.ceil(n / columns) / sms)
+        work = (waves * sms * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        step = _column(np.array([_ALIGNED.get(dtype, 8) for dtype in dtypes], float))
+        awkward = ((n % step > 0) | (k % step > 0)).astype(float)
+        slow = 1.0 + awkward * (np.asarray(constants["matmul.misaligned"]) - 1.0)
+        busy = work * (k + np.asarray(constants["matmul.prologue"])) * slow / peak
+        moved = groups * (m * k + n * k + m * n) * width / self._bandwidth
+        return _round_maximum(busy, moved)
+
+    def _flash(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price flash attention (batch, heads, kv_heads, queries, keys, qk_dim, v_dim, causal, window).
+
+        FLOPs are 2 queries keys (qk_dim + v_dim), half of them under a causal mask (FlashAttention-2,
+        arXiv 2307.08691), 2.5 times in the backward, which recomputes the scores.
+        """
+        shapes = np.array([event.shape for event in events], float)
+        batch, heads, _, queries, keys, qk, v, causal, window = (_column(c) for c in shapes.T)
+        backward = _column(np.array([e.direction == "backward" for e in events], float))
+        constants = self._constants
+        context = np.where(causal > 0, keys / 2.0, keys)
+        # A window w lets a token see w keys; below 2 w the causal triangle is the shorter.
+        context = np.where(window > 0, np.minimum(context, window), context)
+        flops = 2.0 * batch * heads * queries * context * (qk + v) * (1.0 + 1.5 * backward)
+        share = constants.of_device(f"attention.{self._framework.attention}", self._device)
+        speed = self.nominal16() * np.asarray(share)
+        speed = speed * (1.0 - backward + backward * np.asarray(constants["attention.backward"]))
+        reach = np.where(window > 0, np.minimum(keys, window), keys)
+        short = 1.0 + np.asarray(constants["attention.short"]) / reach
+        padded = np.where(qk % 64 > 0, np.ceil(qk / 64) * 64 / qk, 1.0)
+        narrow = (128.0 / np.clip(qk, 32, 128)) ** np.asarray(constants["attention.narrow"])
+        return _narrow(
+            flops * padded * short * narrow / speed + np.asarray(constants["kernel.gap"])
+        )
+
+    def nominal16(self) -> float:
+        """Return the nominal dense 16-bit peak in FLOP/s."""
+        peaks = self._device.peak_flops
+        return peaks.get("bf16", peaks.get("fp16", peaks.get("fp32", 0.0)))
+
+    def _standard(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price unfused attention: batched matmuls and passes over the full score matrix.
+
+        Forward are scores Q K^T (queries, keys, qk_dim) and their product with V (queries, v_dim, keys); backward
+        two of each kind. Scores are not halved under a causal mask. A fused scale-mask-softmax-dropout reads and
+        writes 9 bytes per 16-bit score forward, 11 backward, if Megatron's kernel takes the shape.
+        """
+        shapes = np.array([event.shape for event in events], float)
+        batch, heads, _, queries, keys, qk, v, _, _ = shapes.T
+        backward = np.array([e.direction == "backward" for e in events], float)
+        dtypes, constants = [event.dtype for event in events], self._constants
+        count = batch * heads
+        products = self._tiled(np.stack([count, queries, keys, qk], 1), dtypes)
+        products = products + self._tiled(np.stack([count, queries, v, keys], 1), dtypes)
+        batched = products * _column(1.0 + backward) / np.asarray(constants["attention.batched"])
+        width = np.array([_element_bytes(dtype) for dtype in dtypes], float)
+        refused = _column(((count % 4 > 0) | (keys > 2048)).astype(float))
+        slow = 1.0 + refused * (np.asarray(constants["attention.unfused"]) - 1.0)
+        passes = _column((9.0 + 2.0 * backward) * width / 2.0 * count * queries * keys)
+        moved = passes * slow * np.asarray(constants["attention.scores"]) / self._bandwidth
+        return _narrow(batched + moved + 3.0 * np.asarray(constants["kernel.gap"]))
+
+    def _activations(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price activations (tokens, inputs, outputs): read inputs, write outputs, twice in backward."""
+        shapes = np.array([event.shape for event in events], float)
+        tokens, inputs, outputs = (_column(c) for c in shapes.T)
+        backward = _column(np.array([e.direction == "backward" for e in events], float))
+        width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
+        values = tokens * (inputs * (1.0 + backward) + outputs)
+        moved = values * width * self._activation / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
+
+    def _rows(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price row-wise kernels (tokens, width) by the bytes of ``_ROW_BYTES``."""
+        shapes = np.array([event.shape for event in events], float)
+        per_element = np.array([_ROW_BYTES[event.op, event.direction] for event in events])
+        width = np.array([_element_bytes(event.dtype) for event in events], float)
+        values = _column(shapes[:, 0] * shapes[:, 1] * per_element * width / 2.0)
+        split = _column(np.array([event.op == "rope" for event in events], float))
+        factor = self._elementwise + split * (self._activation - np.asarray(self._elementwise))
+        moved = values * factor / self._bandwidth
+        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
+
+    def _losses(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price a cross entropy (tokens, local vocabulary), forward and backward together."""
+        shapes = np.array([event.shape for event in events], float)
+        name = "loss.fused" if self._framework.fused_loss else "loss.bytes"
+        logits = _column(shapes[:, 0] * shapes[:, 1])
+        return _narrow(logits * np.asarray(self._constants[name]) / self._bandwidth)
+
+    def _streams(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price plain streams (bytes moved,), which no fusion changes."""
+        moved = _column(np.array([event.shape[0] for event in events], float))
+        return _narrow(moved / self._bandwidth)
+
+    def _permutes(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price the permutations of routed tokens (bytes of one pass,)."""
+        moved = _column(np.array([event.shape[0] for event in events], float))
+        return _narrow(moved * np.asarray(self._constants["moe.permute"]) / self._bandwidth)
+
+    def _opaque(self, events: Sequence[ComputeEvent]) -> _Array:
+        """Price traced operators (FLOPs, bytes moved) by a roofline."""
+        shapes = np.array([event.shape for event in events], float)
+        peak = _row([self.peak(event.dtype) for event in events])
+        return _narrow(
+            _round_maximum(_column(shapes[:, 0]) / peak, _column(shapes[:, 1]) / self._bandwidth)
+        )
+
+
+def _column(values: _Array) -> _Array:
+    """Shape one value per event as a column; lanes of constants broadcast along the row."""
+    return values.reshape(-1, 1)
+
+
+def _row(values: Sequence[float]) -> _Array:
+    """Stack per-event values that may have lanes into (events, lanes)."""
+    stacked = np.array(values)
+    return stacked.reshape(-1, 1) if stacked.ndim == 1 else stacked
+
+
+def _narrow(prices: _Array) -> _Array:
+    """Drop the lane axis where there is one lane."""
+    return prices[:, 0] if prices.shape[1] == 1 else prices
+
+
+def _round_maximum(left: _Array, right: _Array) -> _Array:
+    """Return the 8-norm of two positive times: 9 % above either where they are equal."""
+    return cast("_Array", (left**8 + right**8) ** 0.125)
+
+
+def _element_bytes(dtype: str) -> float:
+    return {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0}.get(dtype, 2.0)

@@ -1,0 +1,162 @@
+"""The end of an iteration: gradient reduction, optimizer step, gathering of parameters, tied embeddings.
+
+An overlapped collective is bound in one of two ways: by the share that is paid in any case, or by what does not fit
+behind the pass it overlaps. Both are affine in a rank's content, and the rank pays the larger.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from costmodel.blocks import LayerPricer
+from costmodel.cost import Finish
+from costmodel.events import Collective, ComputeEvent
+from costmodel.graph import Layer, ModelGraph
+from costmodel.groups import Group
+from costmodel.linear import StageTerm, term
+from costmodel.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """Parameters of one rank: dense and expert, per layer kind, with the embedding and with the head."""
+
+    dense: tuple[float, ...]
+    expert: tuple[float, ...]
+    first: float
+    last: float
+
+
+def finishes(
+    layers: Sequence[Layer],
+    graph: ModelGraph,
+    strategy: Strategy,
+    pricer: LayerPricer,
+    forward: StageTerm,
+    backward: StageTerm,
+) -> tuple[Finish, ...]:
+    """Return the ways the end of the iteration can be bound on a rank.
+
+    Args:
+        layers: Kinds, then embedding and head, with padded vocabulary.
+        graph: The model.
+        strategy: The strategy.
+        pricer: Prices of its collectives.
+        forward: Seconds of one micro-batch's forward, behind which gathers may hide.
+        backward: Seconds of one micro-batch's backward, behind which reductions may hide.
+    """
+    held = _held(layers, graph, strategy, pricer)
+    reduction, gathering = _reduction(held, strategy, pricer), _gathering(held, strategy, pricer)
+    fixed = [_optimizer(held, strategy, pricer)]
+    if graph.tied and strategy.pp > 1:
+        fixed.append(_tied(held, pricer))
+    framework, share = pricer.framework, pricer.constants["overlap.gradients"]
+    choices = product(
+        _bounds(reduction, framework.gradient_overlap, share, backward),
+        _bounds(gathering, framework.gather_overlap, share, forward),
+    )
+    return tuple(Finish(terms=(*reduced, *gathered, *fixed)) for reduced, gathered in choices)
+
+
+def _bounds(
+    terms: tuple[StageTerm, ...], overlaps: bool, share: float, window: StageTerm
+) -> list[tuple[StageTerm, ...]]:
+    if not terms or not overlaps:
+        return [terms]
+    hidden = _scaled(replace(window, name="overlap"), -1.0)
+    return [tuple(_scaled(item, share) for item in terms), (*terms, hidden)]
+
+
+def _scaled(item: StageTerm, factor: float) -> StageTerm:
+    return replace(
+        item,
+        fixed=item.fixed * factor,
+        first=item.first * factor,
+        last=item.last * factor,
+        layer=tuple(value * factor for value in item.layer),
+        recomputed=tuple(value * factor for value in item.recomputed),
+    )
+
+
+def _held(
+    layers: Sequence[Layer], graph: ModelGraph, strategy: Strategy, pricer: LayerPricer
+) -> _Held:
+    *kinds, embedding, head = layers
+    split = [pricer.held(layer) for layer in kinds]
+    last = pricer.held(head).dense
+    if graph.tied and strategy.pp == 1:  # the table is on the rank once
+        logits = (op for op in head.operators if op.name == "head.logits")
+        last -= pricer.held(Layer(name="tied", operators=tuple(logits))).dense
+    return _Held(
+        dense=tuple(layer.dense for layer in split),
+        expert=tuple(layer.expert for layer in split),
+        first=pricer.held(embedding).dense,
+        last=last,
+    )
+
+
+def _per_parameter(
+    pricer: LayerPricer, name: Collective, group: Group, width: float
+) -> tuple[float, float]:
+    """Return latency, and seconds per parameter, of a bucketed collective."""
+    if group.size < 2:
+        return 0.0, 0.0
+    latency = pricer.collective(name, 1, group)
+    bucket = pricer.framework.bucket_bytes
+    return latency, pricer.collective(name, bucket, group) / bucket * width
+
+
+def _linear(name: str, held: _Held, latency: float, dense: float, expert: float) -> StageTerm:
+    return term(
+        name,
+        len(held.dense),
+        fixed=latency,
+        first=held.first * dense,
+        last=held.last * dense,
+        layer=tuple(
+            one * dense + other * expert for one, other in zip(held.dense, held.expert, strict=True)
+        ),
+    )
+
+
+def _reduction(held: _Held, strategy: Strategy, pricer: LayerPricer) -> tuple[StageTerm, ...]:
+    if strategy.zero >= 2:
+        return ()
+    name: Collective = "reduce_scatter" if strategy.zero else "all_reduce"
+    return _collective("dp_comm", name, pricer.gradient_bytes, held, pricer)
+
+
+def _gathering(held: _Held, strategy: Strategy, pricer: LayerPricer) -> tuple[StageTerm, ...]:
+    if strategy.zero not in (1, 2) or pricer.framework.fsdp:
+        return ()
+    return _collective("gather", "all_gather", pricer.weight_bytes, held, pricer)
+
+
+def _collective(
+    label: str, name: Collective, width: float, held: _Held, pricer: LayerPricer
+) -> tuple[StageTerm, ...]:
+    latency, dense = _per_parameter(pricer, name, pricer.groups.dp, width)
+    expert_latency, expert = _per_parameter(pricer, name, pricer.groups.expert_dp, width)
+    if pricer.groups.dp.size < 2:
+        return ()
+    has_experts = any(held.expert)
+    return (
+        _linear(label, held, latency + (expert_latency if has_experts else 0.0), dense, expert),
+    )
+
+
+def _optimizer(held: _Held, strategy: Strategy, pricer: LayerPricer) -> StageTerm:
+    """Return the optimizer step: a stream over the local share of gradients and states."""
+    size = 1 << 30
+    event = ComputeEvent(op="optimizer", shape=(size,), dtype="fp32")
+    unit = pricer.compute(event) / size * pricer.framework.optimizer_bytes
+    shards = strategy.sharding_ranks if strategy.zero else 1
+    expert_shards = strategy.expert_dp if strategy.zero else 1
+    return _linear("optimizer", held, 0.0, unit / shards, unit / expert_shards)
+
+
+def _tied(held: _Held, pricer: LayerPricer) -> StageTerm:
+    """Return the all-reduce of the tied table's gradient between first and last stage."""
+    group = pricer.groups.ends
+    seconds = pricer.collective("all_reduce", held.first * pricer.gradient_bytes, group)
+    return term("tied_embedding", len(held.dense), first=seconds, last=seconds)

@@ -1,0 +1,1 @@
+"""Readers of logs and traces that users already have; each returns a source and measured entries."""

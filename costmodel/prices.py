@@ -1,0 +1,80 @@
+"""Event -> seconds with provenance: measured tables first, formulas for the rest, each event priced once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from costmodel.communication import comm_seconds
+from costmodel.compute import ComputePricer
+from costmodel.constants import Constants
+from costmodel.events import CommEvent, ComputeEvent, Event
+from costmodel.frameworks import Framework
+from costmodel.spec import ClusterSpec
+
+
+class PriceTable(Protocol):
+    """Measured prices of events."""
+
+    def lookup(self, event: Event) -> tuple[float, str] | None:
+        """Return seconds and provenance ("measured", "interpolated"), or None if it does not know."""
+
+
+class EventPrices:
+    """Prices of the events of one device, cluster and framework.
+
+    Args:
+        cluster: Its first group's device and link levels count.
+        framework: Fusion and kernel generations.
+        constants: The constants of the model.
+        tables: Measured tables, asked in order before any formula.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        framework: Framework,
+        constants: Constants,
+        tables: Sequence[PriceTable] = (),
+    ) -> None:
+        self._cluster, self._constants, self._tables = cluster, constants, tuple(tables)
+        self._compute = ComputePricer(cluster.device, framework, constants)
+        self._seconds: dict[Event, float] = {}
+        self.provenance: dict[Event, str] = {}
+
+    def compute(self, events: Iterable[ComputeEvent]) -> Callable[[ComputeEvent], float]:
+        """Price ``events`` together and return the look-up of their seconds."""
+        missing = [event for event in dict.fromkeys(events) if not self._known(event)]
+        for event, seconds in zip(missing, self._compute.seconds(missing), strict=True):
+            self._keep(event, seconds, "analytic")
+        return self._seconds.__getitem__
+
+    def comm(self, event: CommEvent) -> float:
+        """Return the seconds of a collective when nothing else runs beside it."""
+        if not self._known(event):
+            self._keep(event, comm_seconds(event, self._cluster, self._constants), "analytic")
+        return self._seconds[event]
+
+    @property
+    def priced(self) -> Mapping[Event, float]:
+        """Seconds of every event priced so far."""
+        return MappingProxyType(self._seconds)
+
+    def _keep(self, event: Event, seconds: float, provenance: str) -> None:
+        self._seconds[event], self.provenance[event] = seconds, provenance
+
+    def _known(self, event: Event) -> bool:
+        if event in self._seconds:
+            return True
+        for table in self._tables:
+            if found := table.lookup(event):
+                self._keep(event, *found)
+                return True
+        return False
+
+    def shares(self) -> dict[str, float]:
+        """Return which share of the seconds priced so far was measured, interpolated and computed."""
+        totals = dict.fromkeys(("measured", "interpolated", "analytic"), 0.0)
+        for event, seconds in self._seconds.items():
+            totals[self.provenance[event]] += seconds
+        whole = sum(totals.values()) or 1.0
+        return {name: value / whole for name, value in totals.items()}

@@ -1,0 +1,1 @@
+"""Predictions held against measured runs: reading, statistics, fit, calibration, reports."""

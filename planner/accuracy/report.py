@@ -1,0 +1,59 @@
+"""What ``shardplan accuracy`` does: read runs, predict them as shipped or after calibration, count."""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from costmodel.calibration import read_calibration
+from planner.accuracy.predict import Prediction, by_source, predict_runs
+from planner.accuracy.runs import Run, read_rows, read_runs
+from planner.accuracy.summary import Accuracy, accuracy_of
+from planner.calibrate import calibrate_runs
+
+DRAWS = 5
+
+
+def measure_accuracy(
+    paths: Sequence[Path],
+    *,
+    tier: str = "all",
+    draws: int | None = None,
+    calibration_path: Path | None = None,
+) -> Accuracy:
+    """Return the accuracy on the runs of CSV files.
+
+    Args:
+        paths: The files.
+        tier: "core", "extra" or "all".
+        draws: Calibrate to this many runs of each source and predict its others, None to predict as shipped.
+        calibration_path: A calibration file to predict with.
+
+    Raises:
+        InputError: If a file cannot be read.
+    """
+    runs, unread = read_runs(read_rows(paths), tier)
+    if draws:
+        return accuracy_of(list(calibrated_predictions(runs, draws)), unread)
+    calibration = read_calibration(calibration_path) if calibration_path else None
+    return accuracy_of(predict_runs(runs, calibration=calibration), unread)
+
+
+def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Prediction]:
+    """Yield predictions of the runs that a draw of ``count`` of their source did not use, for each of 5 draws.
+
+    Sources with fewer than two runs more than a draw takes are left out: nothing would remain to predict.
+    """
+    for source, own in by_source(runs).items():
+        timed = [run for run in own if run.iteration_s]
+        if len(timed) >= count + 2:
+            for used, others in draws(source, timed, count):
+                values = calibrate_runs(used).values
+                yield from predict_runs(others, calibration=values)
+
+
+def draws(source: str, runs: Sequence[Run], count: int) -> Iterator[tuple[list[Run], list[Run]]]:
+    """Yield five times ``count`` runs drawn by a seed of the source's name, and the others."""
+    for draw in range(DRAWS):
+        chosen = set(random.Random(f"{source}/{draw}").sample(range(len(runs)), count))
+        used = [run for index, run in enumerate(runs) if index in chosen]
+        yield used, [run for index, run in enumerate(runs) if index not in chosen]

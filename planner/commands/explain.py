@@ -1,0 +1,54 @@
+"""``shardplan explain``: why a given strategy is not the first plan."""
+
+from pathlib import Path
+
+import click
+
+from planner.commands.options import (
+    gpus_option,
+    json_option,
+    scenario_argument,
+    strategy_options,
+    write_json,
+)
+
+
+@click.command(
+    "explain", help="Say why a given strategy is not the first plan: illegal, too large, or slower."
+)
+@scenario_argument
+@strategy_options
+@gpus_option
+@json_option
+def command(
+    scenario_path: Path,
+    strategy_text: str,
+    placement_text: str | None,
+    gpus: int | None,
+    json_path: str | None,
+) -> int:
+    """Explain and print; exit code 1 where the strategy is illegal or does not fit."""
+    from planner.explain import explain_memory, explain_slower
+    from planner.scenario_file import load_scenario
+    from planner.search import plan
+    from planner.simulation import simulate_strategy
+
+    scenario = load_scenario(scenario_path, gpus=gpus)
+    simulation = simulate_strategy(scenario, strategy_text, placement_text)
+    best = plan(scenario, top=1)
+    if simulation.plan is None:
+        verdict = "illegal"
+        reasons = [f"{item.rule}: {item.text}" for item in simulation.violations]
+    elif not simulation.plan.fits:
+        verdict, reasons = "does not fit", [explain_memory(simulation.plan)]
+    elif best.plans and simulation.plan.iteration_s > best.plans[0].iteration_s:
+        verdict, reasons = "slower", [explain_slower(simulation.plan, best.plans[0])]
+    else:
+        verdict, reasons = "best", ["no plan of the space is faster"]
+    data = {"verdict": verdict, "reasons": reasons, "strategy": simulation.strategy.label()}
+    if json_path:
+        write_json(data, json_path)
+    if json_path != "-":
+        lines = "\n".join(f"  - {reason}" for reason in reasons)
+        click.echo(f"{simulation.strategy.label()}: {verdict}\n{lines}")
+    return 1 if verdict in ("illegal", "does not fit") else 0

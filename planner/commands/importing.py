@@ -1,0 +1,89 @@
+"""``shardplan import``: tables and clusters from logs that users already have."""
+
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from costmodel.events import Collective
+
+_FILES = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+_OUTPUT = click.option("-o", "--output", "table", required=True, type=click.Path(path_type=Path))
+
+
+@click.group("import", help="Turn logs and traces into tables of measured prices.")
+def command() -> None:
+    """Group of the importers."""
+
+
+@command.command("nccl-tests")
+@_FILES
+@_OUTPUT
+@click.option("--collective", type=click.Choice(get_args(Collective)))
+@click.option("--ranks", type=click.IntRange(2), help="Where the log lists no devices.")
+@click.option("--level", type=click.IntRange(0), help="Link level the group crosses.")
+def nccl_tests(
+    files: tuple[Path, ...],
+    table: Path,
+    collective: Collective | None,
+    ranks: int | None,
+    level: int | None,
+) -> None:
+    """Logs of all_reduce_perf and its siblings, text or JSON."""
+    from costmodel.importers.nccl_tests import read_nccl_tests
+    from costmodel.table import append
+
+    for file in files:
+        text = file.read_text(encoding="utf-8", errors="replace")
+        source, entries = read_nccl_tests(text, str(file), collective, ranks, level)
+        append(table, source, entries)
+        _say(file, len(entries), table)
+
+
+@command.command("kineto")
+@_FILES
+@_OUTPUT
+@click.option("--gpus-per-node", type=click.IntRange(1), help="Default: GPUs in the trace.")
+def kineto(files: tuple[Path, ...], table: Path, gpus_per_node: int | None) -> None:
+    """Traces of the PyTorch profiler, the ranks of one step together; .gz too."""
+    from costmodel.importers.kineto import read_kineto
+    from costmodel.table import append
+
+    source, entries = read_kineto(
+        [_text(file) for file in files], ", ".join(file.name for file in files), gpus_per_node
+    )
+    append(table, source, entries)
+    _say(files[0], len(entries), table)
+
+
+@command.command("operators")
+@click.argument("file", type=click.Path(path_type=Path))
+@_OUTPUT
+@click.option("--profile", required=True, help="Profile in the file, for example mist-a100.")
+@click.option("--device", required=True, help="Device the profile was measured on.")
+def operators(file: Path, table: Path, profile: str, device: str) -> None:
+    """Operator tables in CSV: every row that is one matrix product becomes an event."""
+    from costmodel.importers.operators import matmul_table, read_operators
+    from costmodel.table import Source, write
+
+    origin = f"{file.name}, profile {profile}"
+    note = "host clock around a burst of launches of one product, warm caches"
+    found = matmul_table(
+        read_operators(file, profile), Source(device=device, origin=origin, note=note)
+    )
+    write(table, found)
+    _say(file, len(found.entries), table)
+
+
+def _text(file: Path) -> str:
+    if file.suffix == ".gz":
+        import gzip
+
+        return gzip.decompress(file.read_bytes()).decode("utf-8")
+    return file.read_text(encoding="utf-8")
+
+
+def _say(file: Path, entries: int, table: Path) -> None:
+    click.echo(f"{file}: {entries} events into {table}", err=True)

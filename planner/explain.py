@@ -1,0 +1,160 @@
+"""Why not: what fell to which rule or resource, and the smallest changes that would admit a plan."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from costmodel.pricing import Pricer
+from costmodel.units import GIB, format_bytes, format_seconds
+from planner.engine import EngineResult, MemoryShortage, search
+from planner.plans import Plan, Rejection
+from planner.rules import facts_of
+from planner.scenario import Scenario
+from planner.scenario_pricer import make_pricer
+from planner.space import Space, enumerate_space
+
+_GROWTH = (2, 4, 8, 16)
+"""Multiples of the GPU budget tried as a lever."""
+
+
+def rejections(space: Space, found: EngineResult, scenario: Scenario) -> tuple[Rejection, ...]:
+    """Return what fell to each rule and to memory, with what would lift it, commonest first."""
+    facts = facts_of(scenario)
+    result = [
+        Rejection(
+            reason=item.rule.name, count=item.count, nearest=item.rule.remedy(item.example, facts)
+        )
+        for item in space.rejections
+    ]
+    if found.rejected_by_memory:
+        result.append(
+            Rejection(
+                reason="memory",
+                count=found.rejected_by_memory,
+                nearest=_memory_lever(found.nearest, scenario),
+            )
+        )
+    return tuple(sorted(result, key=lambda item: (-item.count, item.reason)))
+
+
+def _memory_lever(nearest: MemoryShortage | None, scenario: Scenario) -> str:
+    limit = format_bytes(scenario.memory_limit_bytes)
+    if nearest is None:
+        return f"more than {limit} per GPU, or more tensor, pipeline or sharded data ranks"
+    return (
+        f"{format_bytes(nearest.demand_bytes)} per GPU instead of {limit} admits {nearest.strategy.label()} "
+        f"(stage {nearest.rank}, {nearest.moment})"
+    )
+
+
+def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, ...]:
+    """Return the smallest single changes that make a plan exist, each tried and found to work."""
+    result = list(_rule_levers(scenario, space)) if not len(space.columns) else []
+    if found.nearest is not None:
+        need = found.nearest.demand_bytes
+        result.append(
+            f"memory: {format_bytes(need)} per GPU fits {found.nearest.strategy.label()}, micro-batch "
+            f"{found.nearest.strategy.micro_batch}, recomputing every layer"
+        )
+    for attempt in (_more_gpus, _free_bounds, _smaller_sequence):
+        lever = attempt(scenario)
+        if lever:
+            result.append(lever)
+    return tuple(result)
+
+
+def _rule_levers(scenario: Scenario, space: Space) -> Iterator[str]:
+    facts = facts_of(scenario)
+    for item in sorted(space.rejections, key=lambda entry: -entry.count)[:3]:
+        yield f"{item.rule.name}: {item.rule.remedy(item.example, facts)}"
+
+
+def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
+    """Return whether any plan of the scenario fits."""
+    space = enumerate_space(scenario)
+    found = search(
+        space.columns,
+        pricer or make_pricer(scenario),
+        memory_limit_bytes=scenario.memory_limit_bytes,
+        top=1,
+        tolerance=1.0,
+        time_limit_s=5.0,
+        uneven=scenario.uneven_stages,
+    )
+    return bool(found.ranked)
+
+
+def with_gpus(scenario: Scenario, gpus: int) -> Scenario:
+    """Return the scenario with a budget of ``gpus`` GPUs of its first group."""
+    group = replace(scenario.cluster.groups[0], gpus=gpus)
+    return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)), gpu_counts=(gpus,))
+
+
+def _more_gpus(scenario: Scenario) -> str | None:
+    budget = scenario.gpu_counts[-1]
+    for factor in _GROWTH:
+        if _exists(with_gpus(scenario, budget * factor)):
+            return f"GPUs: {budget * factor} instead of {budget}"
+    return None
+
+
+def _free_bounds(scenario: Scenario) -> str | None:
+    """Return the one search bound whose removal admits a plan."""
+    for name in scenario.bounds:
+        rest = {key: bound for key, bound in scenario.bounds.items() if key != name}
+        if _exists(replace(scenario, bounds=rest)):
+            return f"search.{name}: leave it free"
+    return None
+
+
+def _smaller_sequence(scenario: Scenario) -> str | None:
+    training = scenario.training
+    length = training.sequence
+    while length > 256:
+        length //= 2
+        if _exists(replace(scenario, training=replace(training, sequence=length))):
+            return f"sequence: {length} tokens instead of {training.sequence}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One term in which a plan differs from the best, in seconds of an iteration."""
+
+    term: str
+    seconds: float
+
+
+def slower_by(plan: Plan, best: Plan) -> tuple[Difference, ...]:
+    """Return the terms of ``plan`` minus those of ``best``, largest loss first; they sum to the gap."""
+    names = list(dict.fromkeys([*plan.time, *best.time]))
+    found = [
+        Difference(term=name, seconds=plan.time.get(name, 0.0) - best.time.get(name, 0.0))
+        for name in names
+    ]
+    return tuple(sorted(found, key=lambda item: -item.seconds))
+
+
+def explain_slower(plan: Plan, best: Plan) -> str:
+    """Say by how much and in which terms ``plan`` is slower than ``best``."""
+    gap = plan.iteration_s - best.iteration_s
+    parts = [
+        f"{item.term} {'+' if item.seconds > 0 else '-'}{format_seconds(abs(item.seconds))}"
+        for item in slower_by(plan, best)
+        if abs(item.seconds) > 0.002 * best.iteration_s
+    ]
+    return (
+        f"{format_seconds(gap)} ({gap / best.iteration_s:.1%}) slower than plan 1 "
+        f"({best.strategy.label()}): {', '.join(parts) or 'no single term stands out'}"
+    )
+
+
+def explain_memory(plan: Plan) -> str:
+    """Say which stage exceeds the limit, by how much, and in which terms."""
+    stage = max(plan.stages, key=lambda item: item.memory_bytes)
+    over = stage.memory_bytes - plan.memory_limit_bytes
+    terms = sorted(stage.memory.items(), key=lambda item: -item[1])[:4]
+    held = ", ".join(f"{name} {size / GIB:.1f}" for name, size in terms)
+    return (
+        f"stage {plan.stages.index(stage)} needs {format_bytes(stage.memory_bytes)}, "
+        f"{format_bytes(over)} over the limit, at {stage.peak_moment}: {held} GiB"
+    )

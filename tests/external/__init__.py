@@ -1,0 +1,1 @@
+"""Tests against the parsers of other projects; ``make test-external`` sets them up."""

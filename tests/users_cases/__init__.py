@@ -1,0 +1,1 @@
+"""Cases of people who do this job, as tests with their ids."""
