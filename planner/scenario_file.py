@@ -15,7 +15,7 @@ from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, T
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
-from planner.scenario import DECISIONS, Bound, Scenario
+from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
 SCHEMA = 1
@@ -352,16 +352,7 @@ def _share(decision: str, value: object, fields: Fields) -> float:
 
 
 def _order(decision: str, value: object, fields: Fields) -> str:
-    if not isinstance(value, str) or sorted(value.split("-")) != sorted(
-        ["tp", "cp", "ep", "dp", "pp"]
-    ):
-        raise InputError(
-            "must order tp, cp, ep, dp and pp from the nearest ranks outwards",
-            key=fields.key(decision),
-            value=value,
-            nearest=("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"),
-        )
-    return value
+    return check_order(value, fields.key(decision))
 
 
 def _whole(decision: str, value: object, fields: Fields) -> int:
