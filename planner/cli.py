@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
     "profile": "Measure the unique events that the scenario needs.",
+    "validate": "Run a strategy for real and compare it with its prediction.",
     "import": "Turn logs and traces into tables of measured prices.",
     "recompose": "Recompose measured pipeline plans from operator tables.",
 }
