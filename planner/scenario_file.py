@@ -244,7 +244,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _memory_limit(limits: Fields, cluster: ClusterSpec) -> int:
-    device = cluster.device
+    device = min((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
     if "memory" not in limits.values:
         return device.usable_bytes
     limit = parse_bytes(limits.values["memory"], limits.key("memory"))
