@@ -114,12 +114,18 @@ def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
     notes = "".join(f"\nnote: {note}" for note in graph.model.notes)
     return (
-        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.gpus} "
-        f"{cluster.device.name} ({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
+        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {_gpus(cluster)} "
+        f"({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
         f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
+
+
+def _gpus(cluster: ClusterSpec) -> str:
+    """Return the number of GPUs of each kind; a mixed cluster says how it is priced."""
+    kinds = " + ".join(f"{group.gpus} {group.device.name}" for group in cluster.groups)
+    return kinds if len(cluster.groups) == 1 else f"{kinds}, each priced as {cluster.device.name}"
 
 
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:

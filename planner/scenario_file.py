@@ -17,7 +17,7 @@ from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
 from planner.megatron_model import read_model
 from planner.megatron_text import MEGATRON_ENDINGS, read_flags
-from planner.scenario import DECISIONS, Bound, Scenario
+from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
 SCHEMA = 1
@@ -250,7 +250,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _memory_limit(limits: Fields, cluster: ClusterSpec) -> int:
-    device = cluster.device
+    device = min((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
     if "memory" not in limits.values:
         return device.usable_bytes
     limit = parse_bytes(limits.values["memory"], limits.key("memory"))
@@ -358,16 +358,7 @@ def _share(decision: str, value: object, fields: Fields) -> float:
 
 
 def _order(decision: str, value: object, fields: Fields) -> str:
-    if not isinstance(value, str) or sorted(value.split("-")) != sorted(
-        ["tp", "cp", "ep", "dp", "pp"]
-    ):
-        raise InputError(
-            "must order tp, cp, ep, dp and pp from the nearest ranks outwards",
-            key=fields.key(decision),
-            value=value,
-            nearest=("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"),
-        )
-    return value
+    return check_order(value, fields.key(decision))
 
 
 def _whole(decision: str, value: object, fields: Fields) -> int:
