@@ -95,9 +95,9 @@ def _names(models: list[Fields]) -> list[str]:
 def _group(fields: Fields, node_size: NodeSize | None) -> GpuGroup:
     fields.refuse_unknown(_GROUP_KEYS)
     cluster = fields.text("cluster")
-    usual = node_size(cluster) if node_size else USUAL_GPUS_PER_NODE
     values = fields.values
     try:
+        usual = node_size(cluster) if node_size else USUAL_GPUS_PER_NODE
         return GpuGroup(
             name=fields.text("name"),
             cluster=cluster,
@@ -113,8 +113,9 @@ def _group(fields: Fields, node_size: NodeSize | None) -> GpuGroup:
 
 
 def _below(fields: Fields, error: InputError) -> InputError:
-    """Place an error of a value type at its key in the file."""
-    key = fields.key(error.key or "")
+    """Place an error of a value type, or of the catalog, at its key in the file."""
+    name = (error.key or "").rpartition(".")[2]
+    key = fields.key(name if name in _GROUP_KEYS else "cluster")
     return InputError(
         error.rule, file=fields.file, key=key, value=error.value, nearest=error.nearest
     )
