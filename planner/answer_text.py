@@ -1,6 +1,6 @@
 """Answers as text for a terminal: the ranked table, the certificate and the reasons for rejection."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
@@ -8,6 +8,7 @@ from costmodel.units import format_bytes, format_count, format_seconds
 from planner.plan import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
+from planner.systems import SYSTEMS
 
 _SECONDS_PER_DAY = 86400.0
 
@@ -112,7 +113,7 @@ def layers_label(counts: Sequence[int]) -> str:
 
 def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
-    notes = "".join(f"\nnote: {note}" for note in graph.model.notes)
+    notes = "".join(f"\nnote: {note}" for note in (*graph.model.notes, *_system_notes(scenario)))
     return (
         f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.gpus} "
         f"{cluster.device.name} ({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
@@ -120,6 +121,15 @@ def _heading(scenario: Scenario) -> str:
         f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
+
+
+def _system_notes(scenario: Scenario) -> Iterator[str]:
+    """Say whose rules the answer follows, and what that system makes one accept."""
+    if scenario.system:
+        system = SYSTEMS[scenario.system]
+        yield f"as {system.title} does it: framework {system.framework}"
+        if system.warning:
+            yield f"{scenario.system}: {system.warning}"
 
 
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
