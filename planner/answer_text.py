@@ -5,7 +5,7 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
-from planner.plan import Plan, SearchResult, SearchStatus
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
 from planner.systems import SYSTEMS

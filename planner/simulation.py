@@ -14,7 +14,7 @@ from planner.check import Violation, broken_placement, broken_rules
 from planner.coefficients import Arrangement, coefficients
 from planner.columns import columns_of
 from planner.host import broken_host
-from planner.plan import Placement, Plan
+from planner.plans import Placement, Plan
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer

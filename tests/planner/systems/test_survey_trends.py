@@ -14,7 +14,7 @@ import pytest
 from costmodel.split import local_sizes
 from costmodel.strategy import Strategy
 from planner.compare import Comparison, best_plan, compare
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario_file import load_scenario, scenario_from_mapping
 from planner.scenario_pricer import make_pricer
 from planner.simulation import simulate_strategy
