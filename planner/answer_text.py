@@ -5,6 +5,7 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
+from planner.input_rate import input_sentences
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
@@ -18,6 +19,7 @@ def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     parts = [_heading(scenario)]
     if result.plans:
         parts += [plans_table(result.plans, scenario), _where_time_goes(result.plans[0])]
+        parts += input_sentences(result.plans[0], scenario)
     parts.append(_certificate(result))
     if result.rejected:
         parts.append(_rejections(result))
@@ -37,6 +39,7 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         plans_table([plan], scenario),
         _stages(plan),
         _where_time_goes(plan),
+        *input_sentences(plan, scenario),
     ]
     parts.append("It fits." if plan.fits else f"It does not fit: {_overrun(plan)}.")
     return "\n\n".join(parts) + "\n"
