@@ -9,6 +9,7 @@ from pathlib import Path
 from costmodel.simulator import simulate
 from planner.answer_text import table
 from planner.chain import ChainPlan, evaluate, place
+from planner.compare import Outcome, compare
 from planner.degree_grid import degree_grid
 from planner.pipedream import LayerLoad, replicated_pipeline
 from planner.sagemaker import partition
@@ -22,8 +23,27 @@ from tests.planner.systems.partition_cases import (
 )
 
 EXAMPLES = Path(__file__).parents[1] / "scenarios" / "examples"
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+SURVEYED = (
+    "ddp", "lbann", "zero-1", "zero-2", "zero-3", "megatron-data", "megatron-intra", "gpipe", "pipedream",
+)  # fmt: skip
 STATE_PER_GRADIENT = 10
 """Bytes of training state for each byte of a 16-bit gradient: 20 bytes a parameter."""
+
+
+def survey() -> str:
+    """Tabulate GPT2-medium as the survey ran it: milliseconds of an iteration and GiB per GPU."""
+    scenario = load_scenario(EXAMPLES / "survey-gpt2-medium.yaml")
+    found = compare(scenario, SURVEYED, COUNTS, "survey")
+    rows = [[name, *map(_survey_cell, found.of(name))] for name in SURVEYED]
+    return table(["system", *(f"{gpus} GPUs" for gpus in COUNTS)], rows)
+
+
+def _survey_cell(outcome: Outcome) -> str:
+    if outcome.plan is None:
+        return "-"
+    memory = outcome.plan.peak_memory_bytes / 2**30
+    return f"{outcome.plan.iteration_s * 1e3:.0f} ms, {memory:.1f}"
 
 
 def partitions() -> str:
@@ -92,4 +112,4 @@ def distsim() -> str:
 
 
 if __name__ == "__main__":
-    print(partitions(), distsim(), sep="\n\n")
+    print(survey(), partitions(), distsim(), sep="\n\n")
