@@ -8,15 +8,19 @@ import pytest
 from costmodel.catalog import device
 from costmodel.compute import ComputePricer
 from costmodel.constants import Constants, fitted, priors
-from costmodel.events import ComputeEvent
+from costmodel.events import ComputeEvent, Direction
 from costmodel.frameworks import framework
 
 
 def seconds(
-    op: str, *shape: int, name: str = "a100-sxm-80gb", dtype: str = "bf16", **options: str
+    op: str,
+    *shape: int,
+    name: str = "a100-sxm-80gb",
+    dtype: str = "bf16",
+    style: str = "megatron",
+    direction: Direction = "forward",
 ) -> float:
-    pricer = ComputePricer(device(name), framework(options.get("framework", "megatron")), fitted())
-    direction = "backward" if options.get("direction") == "backward" else "forward"
+    pricer = ComputePricer(device(name), framework(style), fitted())
     event = ComputeEvent(op=op, shape=shape, dtype=dtype, direction=direction)
     return pricer.seconds([event])[0]
 
@@ -60,7 +64,7 @@ def test_causal_flash_attention_runs_at_published_speed(
 ) -> None:
     shape = (1, 16, 16, 16384, 16384, 128, 128, 1, 0)
     flops = 4 * 16 * 16384**2 * 128 / 2
-    assert low < flops / seconds("flash_attention", *shape, name=name, framework=style) < high
+    assert low < flops / seconds("flash_attention", *shape, name=name, style=style) < high
 
 
 def test_a_window_bounds_the_cost_of_attention() -> None:
