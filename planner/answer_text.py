@@ -5,6 +5,7 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
+from planner.fit import plan_verdict
 from planner.plan import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
@@ -37,8 +38,20 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         _stages(plan),
         _where_time_goes(plan),
     ]
-    parts.append("It fits." if plan.fits else f"It does not fit: {_overrun(plan)}.")
+    parts.append(_fit(plan, scenario))
     return "\n\n".join(parts) + "\n"
+
+
+def _fit(plan: Plan, scenario: Scenario) -> str:
+    found = plan_verdict(plan, scenario.cluster.device)
+    if found == "fits":
+        return "It fits."
+    if found == "oom":
+        return f"It does not fit: {_overrun(plan)}."
+    return (
+        f"Borderline: {_overrun(plan)}. It may run once the allocator has given back what it cached, "
+        "slower, or fail after a while."
+    )
 
 
 def _stages(plan: Plan) -> str:

@@ -32,6 +32,7 @@ def command(
     """Simulate one strategy and print it; exit code 1 where it is illegal."""
     from planner.answer_json import plan_to_json
     from planner.answer_text import simulation_to_text
+    from planner.fit import plan_verdict
     from planner.scenario_file import load_scenario
     from planner.simulation import simulate_strategy
 
@@ -42,7 +43,8 @@ def command(
         broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
         data = {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
     else:
-        data = {"status": "legal", **plan_to_json(simulation.plan)}
+        verdict = plan_verdict(simulation.plan, scenario.cluster.device)
+        data = {"status": "legal", "verdict": verdict, **plan_to_json(simulation.plan)}
     if json_path:
         write_json(data, json_path)
     if json_path != "-":
