@@ -35,6 +35,7 @@ class Framework:
         accumulate_bytes: Memory traffic per parameter and micro-batch of adding a gradient to its accumulator.
         optimizer_bytes: Memory traffic of the optimizer step per local parameter.
         gather_bytes, reduce_bytes: FSDP traffic per parameter on the wire; 0 means those of the compute type.
+        node_dispatch: Whether a routed token crosses the network once per node, not once per expert (DeepEP).
         fsdp: Whether parameters are gathered per layer even under ZeRO 2 (SHARD_GRAD_OP).
         hybrid_sharding: Whether FSDP shards inside a node and replicates across nodes.
         scatter_gather: Whether pipeline transfers are cut over the tensor-parallel ranks.
@@ -63,6 +64,7 @@ class Framework:
     optimizer_bytes: float = 44.0
     gather_bytes: int = 0
     reduce_bytes: int = 0
+    node_dispatch: bool = False
     fsdp: bool = False
     hybrid_sharding: bool = False
     scatter_gather: bool = False
@@ -211,6 +213,8 @@ _ALL: tuple[Framework, ...] = (
         elementwise="eager",
         attention="fa2",
         host="fsdp",
+        tp_backward_overlap=False,
+        bucket_bytes=25 << 20,
         accumulate_bytes=10.0,
         scatter_gather=False,
         p2p="other",
@@ -246,7 +250,14 @@ _ALL: tuple[Framework, ...] = (
         gradient_overlap=True,
         source="SageMaker model parallel library (arXiv 2111.05972): eager modules, all-reduce beside the backward",
     ),
-    Framework(name="unknown", known=False, source="no assumption: nothing overlaps"),
+    Framework(
+        name="unknown",
+        known=False,
+        gradient_bytes=4,
+        accumulate_bytes=10.0,
+        bucket_bytes=25 << 20,
+        source="no assumption: nothing overlaps, gradients are reduced in 32 bits and in small buckets",
+    ),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _ALL}
 
@@ -278,6 +289,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
+    "node_dispatch": ("node_dispatch", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
     "gradient_dtype": ("gradient_bytes", _dtype_bytes, "fp32, bf16, fp16"),
     "reduce_dtype": ("reduce_bytes", _dtype_bytes, "fp32, bf16, fp16"),

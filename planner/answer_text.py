@@ -5,8 +5,8 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
-from planner.fit import plan_verdict
-from planner.plan import Plan, SearchResult, SearchStatus
+from costmodel.verdict import Verdict
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
 
@@ -38,12 +38,11 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         _stages(plan),
         _where_time_goes(plan),
     ]
-    parts.append(_fit(plan, scenario))
+    parts.append(_fit(plan, simulation.verdict))
     return "\n\n".join(parts) + "\n"
 
 
-def _fit(plan: Plan, scenario: Scenario) -> str:
-    found = plan_verdict(plan, scenario.cluster.device)
+def _fit(plan: Plan, found: Verdict | None) -> str:
     if found == "fits":
         return "It fits."
     if found == "oom":

@@ -21,8 +21,14 @@ COMMANDS: dict[str, str] = {
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
+    "profile": "Measure the unique events that the scenario needs.",
+    "import": "Turn logs and traces into tables of measured prices.",
+    "recompose": "Recompose measured pipeline plans from operator tables.",
 }
-"""Command names with their one-line help; the module has the same name."""
+"""Command names with their one-line help, in the order of ``--help``."""
+
+MODULES = {"import": "importing"}
+"""Modules of planner.commands that cannot have their command's name."""
 
 EPILOG = """\b
 Examples:
@@ -51,7 +57,8 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"planner.commands.{cmd_name}")
+        name = MODULES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"planner.commands.{name}")
         command: click.Command = module.command
         return command
 

@@ -12,7 +12,7 @@ from costmodel.errors import InputError
 from costmodel.pricing import Pricer
 from planner.coefficients import Arrangement, coefficients
 from planner.engine import search
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario import Bound, Scenario
 from planner.scenario_pricer import make_pricer
 from planner.segments import min_max_segments

@@ -32,7 +32,7 @@ from planner.even_bounds import grouped_even_bounds
 from planner.even_cuts import balanced_cuts
 from planner.even_search import settle_even
 from planner.memory_test import memory_verdict
-from planner.plan import Placement
+from planner.plans import Placement
 from planner.priced_rows import RowPricer
 from planner.pricer import PricerLike
 from planner.proof import prove

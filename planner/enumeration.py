@@ -13,7 +13,7 @@ import numpy as np
 from costmodel.timeline import CriticalPath
 from planner.coefficients import Ints
 from planner.rows import Rows
-from planner.stage_tables import NEVER, Mask
+from planner.stage_tables import Mask
 
 MOST_PLACEMENTS = 60_000
 """Placements enumerated at most: their table times one path then costs milliseconds."""
@@ -87,7 +87,7 @@ def enumerate_placements(rows: Rows, cutoff_ns: int) -> Enumerated | None:
 
 def _ahead(rows: Rows) -> Ints:
     """Return the smallest possible maximum of the rows of the stages after each cut, by its position."""
-    values = np.where(rows.tables.legal, rows.values(), NEVER)
+    values = rows.values(rows.finish_of_first())
     ahead = [np.zeros(values.shape[1], dtype=np.int64)]
     for value in values[::-1]:
         ahead.append(np.maximum(value, ahead[-1][None, :]).min(axis=1))

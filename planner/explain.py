@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage, search
-from planner.plan import Plan, Rejection
+from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer

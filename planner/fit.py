@@ -3,7 +3,7 @@
 from costmodel.memory import StageMemory
 from costmodel.spec import DeviceSpec
 from costmodel.verdict import Verdict, device_capacity, verdict
-from planner.plan import Plan
+from planner.plans import Plan
 
 
 def plan_verdict(plan: Plan, device: DeviceSpec) -> Verdict:

@@ -5,6 +5,7 @@ the smallest possible maximum over stages is found stage by stage: a bottleneck 
 works for any sequence of layer kinds and respects the memory of each stage.
 """
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,24 +88,47 @@ def _within_tight_cutoffs(
 
 
 def smallest_maximum(rows: Rows) -> tuple[int, list[int]] | None:
-    """Return the bound and the positions of the cuts that attain the smallest maximum of the rows."""
+    """Return the bound and the positions of the cuts that attain the smallest maximum of the rows.
+
+    Paths that end on rank 0 add its finish, which depends on the first cut: intervals of first cuts are
+    bounded with the least finish in them, and the interval with the smallest bound is halved until it is one cut.
+    """
     if rows.total >= NEVER:
         return None
-    values = np.where(rows.tables.legal, rows.values(), NEVER)
+    width = rows.tables.legal.shape[2]
+    heap = [(0, 0, width)]
+    while True:
+        _, low, high = heapq.heappop(heap)
+        found = _bottleneck(rows, low, high)
+        if high - low == 1 and (not heap or found[0] <= heap[0][0]):
+            break
+        middle = (low + high) // 2
+        for part in ((low, middle), (middle, high)) if high - low > 1 else ((low, high),):
+            heapq.heappush(heap, (_bottleneck(rows, *part)[0], *part))
+    if found[0] >= NEVER:
+        return None
+    low_cuts = rows.tables.windows.low
+    return found[0], [int(low_cuts[cut]) + offset for cut, offset in enumerate(found[1])]
+
+
+def _bottleneck(rows: Rows, low: int, high: int) -> tuple[int, list[int]]:
+    """Return bound and offsets of the cuts when the first cut is at an offset from ``low`` to before ``high``."""
+    finish = rows.finish_of_first(low, high)
+    if finish >= NEVER:
+        return int(NEVER), []
+    values = rows.values(finish)
+    values[0, :, :low] = values[0, :, high:] = NEVER
     reached, back = np.zeros(values.shape[1], dtype=np.int64), []
     for value in values:
         worst = np.maximum(value, reached[:, None])
         back.append(worst.argmin(axis=0))
         reached = worst.min(axis=0)
-    if reached[0] >= NEVER:
-        return None
     offset, offsets = 0, [0]
     for choice in reversed(back):
         offset = int(choice[offset])
         offsets.append(offset)
-    low = rows.tables.windows.low
-    cuts = [int(low[cut]) + offset for cut, offset in enumerate(reversed(offsets))]
-    return max(int(reached[0]), rows.textbook()), cuts
+    bound = max(int(reached[0]), rows.textbook(finish))
+    return min(bound, int(NEVER)), offsets[::-1]
 
 
 def _arrangement(rows: Rows, cuts: list[int]) -> Arrangement:

@@ -99,19 +99,24 @@ class Rows:
         to_first = wait + m * self.step + done + last_weight
         return to_first, wait + m * (t.forward + t.backward) + t.finish
 
-    def values(self) -> Ints:
-        """Return the larger row of each stage and range, with the least time before it."""
-        finish = np.full_like(self.tables.finish, self.finish_of_first())
-        finish[0] = self.tables.finish[0]
-        to_first = self.before[:-1][:, :, None] + self.to_first + finish
+    def values(self, finish: int) -> Ints:
+        """Return the larger row of each stage and range, with the least time before it.
+
+        Args:
+            finish: Least finish of rank 0; its own rows take the finish of their range.
+        """
+        to_first = self.before[:-1][:, :, None] + self.to_first
+        to_first[0] += self.tables.finish[0]
+        to_first[1:] += finish
         to_own = self.forward_before[:-1][:, :, None] + self.to_own
-        return np.asarray(np.maximum(to_first, to_own))
+        return np.where(self.tables.legal, np.maximum(to_first, to_own), NEVER)
 
-    def finish_of_first(self) -> int:
-        """Return the least finish of rank 0."""
-        return int(np.where(self.tables.legal[0], self.tables.finish[0], NEVER).min())
+    def finish_of_first(self, low: int = 0, high: int | None = None) -> int:
+        """Return the least finish of rank 0 with its upper cut at an offset from ``low`` to before ``high``."""
+        legal, finish = self.tables.legal[0, :, low:high], self.tables.finish[0, :, low:high]
+        return int(finish.min(initial=NEVER, where=legal))
 
-    def textbook(self) -> int:
+    def textbook(self, finish: int) -> int:
         """Return (m + p - 1) / p * sum t with latency once per p micro-batches, for 1F1B with m > p.
 
         A mean over the stages, so it holds for every split; for m <= p the mean of the simple chain rows,
@@ -121,7 +126,7 @@ class Rows:
         if p == 1 or schedule in ("zero_bubble", "no_flush"):
             return 0
         latency = 2 * int(self.hops.sum())
-        compute, finish = self.total - latency, self.finish_of_first()
+        compute = self.total - latency
         if schedule == "gpipe" or m > p:
             equal = len(set(self.given.transfer_ns[: p - 1])) == 1
             often = -(-m // p) if equal and schedule == "1f1b" else 1

@@ -22,7 +22,7 @@ SCHEMA = 1
 MAX_GPUS = 10**6
 MAX_COUNT = 10**9
 
-_KEYS = (
+SCENARIO_KEYS = (
     "schema",
     "name",
     "model",
@@ -59,25 +59,37 @@ def load_scenario(path: Path | str, *, gpus: int | None = None) -> Scenario:
 
 
 def scenario_from_mapping(
-    data: object, *, file: str = "scenario", base: Path | None = None, gpus: int | None = None
+    data: object,
+    *,
+    file: str = "scenario",
+    base: Path | None = None,
+    gpus: int | None = None,
+    graph: ModelGraph | None = None,
 ) -> Scenario:
     """Return the scenario that a mapping with the keys of a scenario file describes.
+
+    Args:
+        data: The keys and values.
+        file: Named in messages.
+        base: Folder from which relative paths start.
+        gpus: Budget that replaces the mapping's.
+        graph: A traced model that stands for the key ``model``.
 
     Raises:
         InputError: As ``load_scenario``.
     """
     try:
         fields = as_fields(data, file)
-        fields.refuse_unknown(_KEYS)
-        return _scenario(fields, base or Path(), gpus)
+        fields.refuse_unknown(SCENARIO_KEYS)
+        return _scenario(fields, base or Path(), gpus, graph)
     except InputError as error:
         raise (error if error.file else error.within(file)) from error
 
 
-def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
+def _scenario(fields: Fields, base: Path, gpus: int | None, traced: ModelGraph | None) -> Scenario:
     if fields.integer("schema", default=SCHEMA) != SCHEMA:
         raise fields.error("is not a schema this version reads", "schema", nearest=SCHEMA)
-    graph = build_graph(_model(fields, base))
+    graph = traced or build_graph(_model(fields, base))
     cluster, counts = _cluster(fields, base, gpus)
     limits = _part(fields, "limits")
     limits.refuse_unknown(("memory", "max_global_batch"))

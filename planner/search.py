@@ -10,7 +10,7 @@ from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.engine import EngineResult, RankedPlan, search
 from planner.explain import levers, rejections
-from planner.plan import Plan, SearchCounts, SearchResult, SearchStatus
+from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.space import Space, enumerate_space

@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.errors import InputError
 from costmodel.fields import nearest_names
 from costmodel.strategy import FIELD_NAMES, RECOMPUTES, SCHEDULES, Strategy
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 from planner.rules import divides_evenly
 from planner.scenario import Scenario
 

@@ -10,7 +10,7 @@ from typing import Any
 from costmodel.errors import ShardplanError
 from costmodel.load import read_data
 from planner.answer_json import SCHEMA, result_to_json
-from planner.plan import SearchResult
+from planner.plans import SearchResult
 from planner.scenario import Scenario
 from planner.scenario_file import scenario_from_mapping
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from costmodel.errors import InputError
 from costmodel.spec import ClusterSpec, ModelSpec, TrainingSpec
 from costmodel.strategy import FIELD_NAMES, Strategy
-from planner.plan import Chunk, Placement, Plan
+from planner.plans import Chunk, Placement, Plan
 
 PLACEMENT_FIELDS: tuple[str, ...] = tuple(
     f"placement.{item.name}"

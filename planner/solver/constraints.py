@@ -116,7 +116,7 @@ class Constraints:
                 self._row(v.forward_before[stage] + busy + idle + v.finish[stage])
 
     def steady_state(self) -> None:
-        """m t_s + D_s <= O. Exact without flush."""
+        """Rank s is busy all the time: m t_s + D_s <= O. Exact without flush."""
         v = self.variables
         for stage in self.stages:
             self._row(self.m * (v.forward[stage] + v.backward[stage]) + v.finish[stage])

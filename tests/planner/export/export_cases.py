@@ -16,7 +16,7 @@ from costmodel.spec import (
 )
 from costmodel.strategy import Strategy
 from planner.export.target import Launch
-from planner.plan import Chunk, Placement, Plan, StageReport
+from planner.plans import Chunk, Placement, Plan, StageReport
 
 BLOCK = LayerSpec(
     name="block",

@@ -10,7 +10,7 @@ import pytest
 from planner.chain import Chain, evaluate, place
 from planner.compare import best_plan
 from planner.module_tree import Module
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.sagemaker import dhondt, partition, partition_log
 from planner.scenario import Scenario
 from planner.scenario_file import load_scenario, scenario_from_mapping
