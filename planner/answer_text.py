@@ -5,6 +5,7 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
+from costmodel.verdict import Verdict
 from planner.input_rate import input_sentences
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
@@ -41,8 +42,19 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         _where_time_goes(plan),
         *input_sentences(plan, scenario),
     ]
-    parts.append("It fits." if plan.fits else f"It does not fit: {_overrun(plan)}.")
+    parts.append(_fit(plan, simulation.verdict))
     return "\n\n".join(parts) + "\n"
+
+
+def _fit(plan: Plan, found: Verdict | None) -> str:
+    if found == "fits":
+        return "It fits."
+    if found == "oom":
+        return f"It does not fit: {_overrun(plan)}."
+    return (
+        f"Borderline: {_overrun(plan)}. It may run once the allocator has given back what it cached, "
+        "slower, or fail after a while."
+    )
 
 
 def _stages(plan: Plan) -> str:
