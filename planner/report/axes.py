@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from planner.report.markup import Markup, join, tag
 
 WIDTH = 960
-_CHARACTER = 7.4  # width of a bold character in the 12 px font that the style sheet sets, rounded up
+_CHARACTER = (
+    7.4  # width of a bold character in the 12 px font that the style sheet sets, rounded up
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
