@@ -16,7 +16,7 @@ from planner.compare_answers import (
     comparison_to_text,
     recommendation,
 )
-from planner.compare_request import read_gpu_counts, read_systems
+from planner.compare_request import read_counts, read_systems
 from planner.segments import min_max_segments, segment_costs
 from planner.systems import MAIN_SYSTEMS
 from tests.builders import make_scenario
@@ -38,14 +38,14 @@ def test_an_unknown_system_is_refused(text: str) -> None:
 
 
 def test_counts_are_powers_of_two_up_to_the_budget_unless_given() -> None:
-    assert read_gpu_counts(None, 12) == (1, 2, 4, 8, 12)
-    assert read_gpu_counts("8, 1", 16) == (1, 8)
+    assert read_counts(None, 12) == (1, 2, 4, 8, 12)
+    assert read_counts("8, 1", 16) == (1, 8)
 
 
 @pytest.mark.parametrize("text", ["0", "17", "two", "8,-1"])
 def test_a_count_outside_the_budget_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--gpus"):
-        read_gpu_counts(text, 16)
+        read_counts(text, 16)
 
 
 def test_strong_scaling_keeps_the_global_batch() -> None:
