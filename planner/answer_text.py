@@ -5,6 +5,7 @@ from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
+from costmodel.verdict import Verdict
 from planner.input_rate import input_sentences
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
@@ -41,8 +42,19 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         _where_time_goes(plan),
         *input_sentences(plan, scenario),
     ]
-    parts.append("It fits." if plan.fits else f"It does not fit: {_overrun(plan)}.")
+    parts.append(_fit(plan, simulation.verdict))
     return "\n\n".join(parts) + "\n"
+
+
+def _fit(plan: Plan, found: Verdict | None) -> str:
+    if found == "fits":
+        return "It fits."
+    if found == "oom":
+        return f"It does not fit: {_overrun(plan)}."
+    return (
+        f"Borderline: {_overrun(plan)}. It may run once the allocator has given back what it cached, "
+        "slower, or fail after a while."
+    )
 
 
 def _stages(plan: Plan) -> str:
@@ -118,12 +130,18 @@ def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
     notes = "".join(f"\nnote: {note}" for note in (*graph.model.notes, *_system_notes(scenario)))
     return (
-        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.gpus} "
-        f"{cluster.device.name} ({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
+        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {_gpus(cluster)} "
+        f"({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
         f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
+
+
+def _gpus(cluster: ClusterSpec) -> str:
+    """Return the number of GPUs of each kind; a mixed cluster says how it is priced."""
+    kinds = " + ".join(f"{group.gpus} {group.device.name}" for group in cluster.groups)
+    return kinds if len(cluster.groups) == 1 else f"{kinds}, each priced as {cluster.device.name}"
 
 
 def _system_notes(scenario: Scenario) -> Iterator[str]:
