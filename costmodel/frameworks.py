@@ -27,6 +27,7 @@ class Framework:
         attention: Generation of its flash kernel, an ``attention.*`` constant.
         host: Which ``host.layer.*`` constant its launches follow.
         fused_loss: Whether the cross entropy is one kernel.
+        sync_batch_norm: Whether replicas normalise batches together (torch.nn.SyncBatchNorm).
         tp_overlap: Whether tensor-parallel collectives run beside matmuls.
         tp_backward_overlap: Whether those of the backward hide behind weight gradients.
         gradient_overlap: Whether gradients are reduced during the last backward.
@@ -55,6 +56,7 @@ class Framework:
     attention: str = "te"
     host: str = "other"
     fused_loss: bool = False
+    sync_batch_norm: bool = False
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     gradient_overlap: bool = False
@@ -288,6 +290,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
+    "sync_batch_norm": ("sync_batch_norm", _switch, "on, off"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "node_dispatch": ("node_dispatch", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
