@@ -1,6 +1,7 @@
 """Comparing systems: what is asked, what is shown, what is recommended."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -153,3 +154,19 @@ def test_the_largest_segment_is_as_small_as_possible(
 def test_more_segments_than_items_are_refused() -> None:
     with pytest.raises(ValueError, match="3 parts"):
         min_max_segments((1.0, 2.0), 3)
+
+
+def test_a_price_names_the_cheapest_number_of_gpus() -> None:
+    priced = replace(SCENARIO, cluster=replace(SCENARIO.cluster, price_per_gpu_hour=2.0))
+    sentence = next(s for s in recommendation(STRONG, priced) if s.startswith("cheapest"))
+    outcomes = [o for o in STRONG.outcomes if o.plan and o.system != "pipedream"]
+    least = min(2.0 * o.gpus / 3600 / o.samples_per_s * 1e6 for o in outcomes)
+    assert f"{least:,.2f} per million samples" in sentence
+    assert not any(s.startswith("cheapest") for s in recommendation(STRONG, SCENARIO))
+
+
+def test_gpus_of_several_kinds_are_not_compared() -> None:
+    (group,) = SCENARIO.cluster.groups
+    mixed = replace(SCENARIO, cluster=replace(SCENARIO.cluster, groups=(group, group)))
+    with pytest.raises(InputError, match="one kind"):
+        compare(mixed, ("ddp",), COUNTS, "strong")
