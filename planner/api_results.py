@@ -248,8 +248,22 @@ def _frame(rows: Sequence[Json], index: str | None) -> "pd.DataFrame":
     except ImportError as error:
         message = "to_dataframe needs pandas: pip install 'shardplan[notebook]'"
         raise ImportError(message) from error
-    frame = pd.DataFrame(list(rows))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    frame = pd.DataFrame(
+        {name: pd.array(values, dtype=_dtype(values)) for name, values in columns.items()}
+    )
     return frame.set_index(index) if index and not frame.empty else frame
+
+
+def _dtype(values: Sequence[object]) -> str:
+    """Return the type of a column: whole numbers stay whole beside rows that have no plan."""
+    known = [value for value in values if value is not None]
+    whole = bool(known) and all(type(value) is int for value in known)
+    if whole:
+        return "int64" if len(known) == len(values) else "Int64"
+    number = bool(known) and all(type(value) in (int, float) for value in known)
+    return "float64" if number else "object"
 
 
 _SHOWN = ("label", "rank", "gpus", "dp", "tp", "pp", "cp", "ep", "vpp", "micro_batch", "microbatches", "zero",

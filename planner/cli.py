@@ -6,7 +6,6 @@ Commands live in planner.commands, one module each, and are imported only when a
 
 import importlib
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -16,12 +15,14 @@ COMMANDS: dict[str, str] = {
     "plan": "Rank the strategies for a scenario, with a proof of how good the list is.",
     "simulate": "Predict one given strategy: time, memory, legality.",
     "whatif": "Show how the best plan changes when one thing changes.",
+    "batch": "Plan many models, each by itself or sharing one pool of GPUs.",
     "explain": "Say why a given strategy is not the first plan.",
     "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
     "profile": "Measure the unique events that the scenario needs.",
+    "validate": "Run a strategy for real and compare it with its prediction.",
     "import": "Turn logs and traces into tables of measured prices.",
     "recompose": "Recompose measured pipeline plans from operator tables.",
 }
@@ -70,7 +71,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("shardplan"), prog_name="shardplan")
+@click.version_option(package_name="shardplan", prog_name="shardplan")
 def cli() -> None:
     """Plan distributed training: which strategy to launch, whether it fits, how fast it is, how sure that is."""
 
@@ -78,7 +79,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error a user can mend is one line on stderr."""
     try:
-        sys.exit(cli(standalone_mode=False) or 0)
+        sys.exit(cli(prog_name="shardplan", standalone_mode=False) or 0)
     except ShardplanError as error:
         click.echo(f"shardplan: {error}", err=True)
         sys.exit(error.exit_code)
@@ -91,3 +92,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"shardplan: {where}{error.strerror or error}", err=True)
+        sys.exit(2)

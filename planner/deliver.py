@@ -14,6 +14,9 @@ from planner.export.target import Launch
 from planner.files import Content
 from planner.plans import Plan, SearchResult
 from planner.plot import picture
+from planner.report.page import render
+from planner.report.plans import plans_sections
+from planner.report.timeline import timeline_section
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.simulation import Simulation, simulate_placement
@@ -54,10 +57,6 @@ def drawn_from(simulation: Simulation) -> Drawn:
 
 def result_page(scenario: Scenario, result: SearchResult, drawn: Drawn | None) -> str:
     """Return the report of a search, with the timeline of one of its plans."""
-    from planner.report.page import render
-    from planner.report.plans import plans_sections
-    from planner.report.timeline import timeline_section
-
     sections = plans_sections(result_to_json(result))
     if drawn:
         heading = f"Pipeline timeline of plan {drawn.plan.rank}"

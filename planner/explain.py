@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage, search
+from planner.no_recomputation import search_prices
 from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
@@ -73,7 +74,7 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
     space = enumerate_space(scenario)
     found = search(
         space.columns,
-        pricer or make_pricer(scenario),
+        search_prices(scenario, pricer or make_pricer(scenario)),
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=1,
         tolerance=1.0,
@@ -84,8 +85,8 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
 
 
 def with_gpus(scenario: Scenario, gpus: int) -> Scenario:
-    """Return the scenario with a budget of ``gpus`` GPUs of its first group."""
-    group = replace(scenario.cluster.groups[0], gpus=gpus)
+    """Return the scenario with a budget of ``gpus`` GPUs of its slowest group."""
+    group = replace(scenario.cluster.slowest, gpus=gpus)
     return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)), gpu_counts=(gpus,))
 
 

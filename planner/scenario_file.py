@@ -15,7 +15,9 @@ from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, T
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
-from planner.scenario import DECISIONS, Bound, Scenario
+from planner.megatron_model import read_model
+from planner.megatron_text import MEGATRON_ENDINGS, read_flags
+from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
 SCHEMA = 1
@@ -129,10 +131,14 @@ def _model(fields: Fields, base: Path) -> ModelSpec:
     if isinstance(value, Mapping):
         return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
-    if name not in catalog.names("models") and is_path:
-        return huggingface.read_model(_existing(base, name, "model"))
-    return catalog.model(name)
+    ending = Path(name).suffix
+    is_path = "/" in name or ending == ".json" or (base / name).is_dir()
+    if name in catalog.names("models") or not (is_path or ending in MEGATRON_ENDINGS):
+        return catalog.model(name)
+    path = _existing(base, name, "model")
+    if ending in MEGATRON_ENDINGS:
+        return read_model(read_flags(path), path.stem)
+    return huggingface.read_model(path)
 
 
 def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
@@ -244,7 +250,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _memory_limit(limits: Fields, cluster: ClusterSpec) -> int:
-    device = cluster.device
+    device = min((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
     if "memory" not in limits.values:
         return device.usable_bytes
     limit = parse_bytes(limits.values["memory"], limits.key("memory"))
@@ -352,16 +358,7 @@ def _share(decision: str, value: object, fields: Fields) -> float:
 
 
 def _order(decision: str, value: object, fields: Fields) -> str:
-    if not isinstance(value, str) or sorted(value.split("-")) != sorted(
-        ["tp", "cp", "ep", "dp", "pp"]
-    ):
-        raise InputError(
-            "must order tp, cp, ep, dp and pp from the nearest ranks outwards",
-            key=fields.key(decision),
-            value=value,
-            nearest=("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"),
-        )
-    return value
+    return check_order(value, fields.key(decision))
 
 
 def _whole(decision: str, value: object, fields: Fields) -> int:

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.files import Content
+from planner.report.page import render
+from planner.report.whatif import whatif_section
 from planner.wanted import Wanted
 from planner.whatif_curves import picture
 
@@ -25,9 +27,6 @@ def answer_files(
     """
     files: dict[Path, Content] = {wanted.answer: answer} if wanted.answer else {}
     if wanted.report:
-        from planner.report.page import render
-        from planner.report.whatif import whatif_section
-
         files[wanted.report] = render(f"What if: {heading}", [whatif_section(data)])
     if wanted.plot:
         files[wanted.plot] = picture(wanted.plot.name, heading, data)

@@ -57,7 +57,9 @@ def memory_points(scenario: Scenario, limits_bytes: Sequence[float]) -> tuple[Va
     return tuple(
         Variant(
             label=f"{limit / 2**30:g}GiB",
-            result=plan(replace(scenario, memory_limit_bytes=limit), top=1, pricer=pricer),
+            result=plan(
+                replace(scenario, memory_limit_bytes=limit), top=1, pricer=pricer, explain=False
+            ),
         )
         for limit in limits_bytes
     )
@@ -95,7 +97,7 @@ def _falling(scenario: Scenario, pricer: Pricer, tolerance: float) -> Iterator[M
     limit: float = scenario.cluster.device.memory_bytes
     while limit > 0:
         changed = replace(scenario, memory_limit_bytes=limit)
-        result = plan(changed, top=1, tolerance=tolerance, pricer=pricer)
+        result = plan(changed, top=1, tolerance=tolerance, pricer=pricer, explain=False)
         if result.status is SearchStatus.INFEASIBLE:
             return
         best = result.plans[0]
@@ -135,7 +137,7 @@ def set_grid(source: Source, grid: Mapping[str, Sequence[object]]) -> tuple[Vari
 
 def _variant(label: str, source: Source) -> Variant:
     try:
-        return Variant(label=label, result=plan(source.scenario(), top=1))
+        return Variant(label=label, result=plan(source.scenario(), top=1, explain=False))
     except InputError as error:
         return Variant(label=label, result=None, error=str(error))
 
@@ -146,7 +148,7 @@ def gpu_sweep(scenario: Scenario, counts: Sequence[int] | None = None) -> tuple[
     if counts is None:
         counts = [1 << i for i in range(budget.bit_length()) if 1 << i < budget] + [budget]
     return tuple(
-        Variant(label=f"{count}", result=plan(with_gpus(scenario, count), top=1))
+        Variant(label=f"{count}", result=plan(with_gpus(scenario, count), top=1, explain=False))
         for count in counts
     )
 
@@ -160,7 +162,7 @@ def fewest_gpus(scenario: Scenario) -> Variant | None:
     budget, node = scenario.gpu_counts[-1], scenario.cluster.gpus_per_node
     counts = [*range(1, min(node, budget) + 1), *range(2 * node, budget + 1, node)]
     for count in counts:
-        result = plan(with_gpus(scenario, count), top=1)
+        result = plan(with_gpus(scenario, count), top=1, explain=False)
         if result.plans:
             return Variant(label=f"{count}", result=result)
     return None
@@ -176,7 +178,7 @@ def largest(
     best: tuple[int, SearchResult] | None = None
     low, step = start, start
     while low <= limit:
-        result = plan(changed(low), top=1)
+        result = plan(changed(low), top=1, explain=False)
         if not result.plans:
             break
         best, step = (low, result), low
@@ -185,7 +187,7 @@ def largest(
     while best is not None and step >= start:
         trial = best[0] + step
         if trial <= limit and trial % start == 0:
-            result = plan(changed(trial), top=1)
+            result = plan(changed(trial), top=1, explain=False)
             best = (trial, result) if result.plans else best
         step //= 2
     return best
