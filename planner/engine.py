@@ -199,14 +199,19 @@ class _Search:
         return _within(self.worst, self.limits.tolerance)
 
     def _refine(self, rows: IntColumn) -> None:
-        """Price finish and memory of rows; those that may fit and may be fast enough go on the heap."""
+        """Price memory and, of rows that may fit, the finish; put them on the heap."""
+        fits, shortage = memory_verdict(
+            self.rows.at(rows, ()), self.prices.memory(rows), self.limits.memory_kib
+        )
+        for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
+            self._reject(row, lack)
+        rows = rows[fits]
+        if not len(rows):
+            return
         part = self.rows.at(rows, self.prices.finish(rows))
         keys = np.maximum(time_bounds(part), self.keys[rows])
         keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
-        fits, shortage = memory_verdict(part, self.prices.memory(rows), self.limits.memory_kib)
-        for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
-            self._reject(row, lack)
-        for key, row in zip(keys[fits].tolist(), rows[fits].tolist(), strict=True):
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             heapq.heappush(self.heap, (key, row, None))
 
     def _reject(self, row: int, lack: float) -> None:
