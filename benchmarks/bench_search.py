@@ -5,7 +5,7 @@ the rounds are printed and, with ``--json FILE``, stored with machine and date. 
 """
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -80,7 +80,7 @@ def main() -> None:
         )
     if options.json:
         machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        date = dt.datetime.now(dt.UTC).date().isoformat()
         stored = {"machine": machine, "date": date, "rounds": options.rounds, "results": results}
         options.json.write_text(json.dumps(stored, indent=1) + "\n")
 

@@ -117,11 +117,12 @@ class RowPricer:
         return self._rows(columns, blocks, group, np.zeros(len(columns)))
 
     def _floor_of(self, strategy: Strategy) -> tuple[Linear, ...]:
-        kept = self.pricer.floor_terms
-        return tuple(
-            nanoseconds([term for term in terms if term.name in kept], self.kinds)
-            for terms in self.pricer.block(strategy)
-        )
+        *passes, weight = self.pricer.block(strategy)
+        kept = [
+            [term for term in terms if term.name in self.pricer.floor_terms] for terms in passes
+        ]
+        # Weight gradients are subtracted in some bounds, so nothing of them may be left out.
+        return tuple(nanoseconds(terms, self.kinds) for terms in (*kept, weight))
 
     def time(self, rows: IntColumn) -> TimeRows:
         """Return blocks and transfers of ``rows``; the finish is priced later, where it matters."""

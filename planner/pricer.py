@@ -16,7 +16,7 @@ class PricerLike(Protocol):
     Each part depends only on the named fields of the strategy, so the search prices every distinct
     combination once. The parts of ``cost(strategy)`` equal the parts priced alone. Of a block, the terms called
     ``floor_terms`` depend on ``floor_fields`` alone and all others are never negative on any stage: together they
-    are a lower bound of the block that is shared by many strategies.
+    are a lower bound of the block that is shared by many strategies. Weight gradients depend on them whole.
     """
 
     @property

@@ -54,6 +54,8 @@ def test_columns_hold_the_coefficients_of_every_row(model: str, gpus: int) -> No
 def test_floors_never_exceed_blocks(model: str, gpus: int) -> None:
     _, prices, rows = rows_of(model, gpus)
     floor, time = prices.floor(), prices.time(np.array(rows))
+    assert (floor.weight.layer == time.weight.layer).all()
+    assert (floor.weight.last == time.weight.last).all()
     for low, high in ((floor.forward, time.forward), (floor.backward, time.backward)):
         assert (low.fixed <= high.fixed).all()
         assert (low.layer <= high.layer).all()
