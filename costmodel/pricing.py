@@ -48,6 +48,10 @@ class Pricer:
         tables: Measured prices, asked before any formula.
     """
 
+    floor_fields: ClassVar[tuple[str, ...]] = (
+        "tp", "cp", "ep", "etp", "micro_batch", "sequence_parallel", "recompute", "placement_order",
+    )  # fmt: skip
+    floor_terms: ClassVar[frozenset[str]] = frozenset((*COMPUTE_TERMS, "tp_comm", "cp_comm"))
     block_fields: ClassVar[tuple[str, ...]] = (*_LAYER, "vpp", "pipelined", "pipeline_span")
     transfer_fields: ClassVar[tuple[str, ...]] = _HOP
     finish_fields: ClassVar[tuple[str, ...]] = (*block_fields, "pp", "dp", "zero")
