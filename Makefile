@@ -7,7 +7,7 @@ SCENARIO ?= scenarios/examples/llama-3.1-70b-64xh100.yaml
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test test-external check format lint types bench validate clean
+.PHONY: help plan test test-external check format lint types bench validate examples clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -60,6 +60,10 @@ lint: $(VENV)/.dev  ## ruff's rules
 
 types: $(VENV)/.dev  ## mypy, strict, over source and tests
 	@$(BIN)/mypy
+
+examples: $(VENV)/.dev  ## run the examples and store their output anew
+	@for name in first_plan whatif_memory own_module; do \
+		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

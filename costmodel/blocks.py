@@ -208,11 +208,22 @@ class LayerPricer:
         for operator in routed:
             size = expert_tokens(operator, local) * operator.inputs * self.weight_bytes
             if self._strategy.ep > 1:
-                sent = size / local.etp
+                sent = size / local.etp * self._crossing(operator)
                 total = total + 2 * self.collective("all_to_all", sent, self.groups.ep)
             if local.etp > 1:
                 total = total + self.all_reduce_pair(size, self.groups.tp)
         return total
+
+    def _crossing(self, operator: Operator) -> float:
+        """Return the share of routed copies that are sent when a token goes to each node only once.
+
+        Of n nodes, k random experts meet n (1 - (1 - 1/n)^k).
+        """
+        group = self.groups.ep
+        nodes = group.size / group.per_node
+        if not self.framework.node_dispatch or nodes <= 1:
+            return 1.0
+        return nodes * (1.0 - (1.0 - 1.0 / nodes) ** operator.topk) / operator.topk
 
     def _sharded(self, layer: Layer) -> tuple[float, float, float]:
         """Return one gather of the layer's parameters, one reduction of its gradients, and the near share."""

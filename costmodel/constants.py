@@ -1,7 +1,7 @@
 """The physical constants of the time model: meaning, prior and fitted value of each.
 
 A constant is positive and known to a factor: its prior is a median and a spread (standard deviation of the natural
-logarithm). ``fitted.json`` beside this file holds the values that ``python -m planner.accuracy.fit`` found; a
+logarithm). ``fitted.json`` beside this file holds the values that ``python -m planner.accuracy.refit`` found; a
 constant missing there keeps its prior. Constants of a kind of device are looked up by device name first, then by
 architecture, then as ``other``.
 """
@@ -62,6 +62,9 @@ CONSTANTS: tuple[Constant, ...] = (
             "b200-sxm": 0.55,
             "gb200": 0.57,
             "ada": 0.75,
+            "rtx-4090": 0.95,
+            "rtx-5090": 0.90,
+            "rtx-pro-6000": 0.90,
             "turing": 0.75,
             "cdna3": 0.5,
             "other": 0.6,
@@ -72,7 +75,14 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     *_family(
         "matmul.ceiling8",
-        {"hopper": 0.62, "blackwell": 0.6, "ada": 0.7, "other": 0.55},
+        {
+            "hopper": 0.62,
+            "h100-sxm-96gb-hbm2e": 0.47,
+            "blackwell": 0.6,
+            "ada": 0.7,
+            "rtx-4090": 0.9,
+            "other": 0.55,
+        },
         0.15,
         "the same for 8-bit matmuls, as share of the 8-bit peak",
         "Transformer Engine and DeepGEMM report 1,200-1,500 of 1,979 TFLOP/s on H100",

@@ -35,6 +35,7 @@ class Framework:
         accumulate_bytes: Memory traffic per parameter and micro-batch of adding a gradient to its accumulator.
         optimizer_bytes: Memory traffic of the optimizer step per local parameter.
         gather_bytes, reduce_bytes: FSDP traffic per parameter on the wire; 0 means those of the compute type.
+        node_dispatch: Whether a routed token crosses the network once per node, not once per expert (DeepEP).
         fsdp: Whether parameters are gathered per layer even under ZeRO 2 (SHARD_GRAD_OP).
         hybrid_sharding: Whether FSDP shards inside a node and replicates across nodes.
         scatter_gather: Whether pipeline transfers are cut over the tensor-parallel ranks.
@@ -63,6 +64,7 @@ class Framework:
     optimizer_bytes: float = 44.0
     gather_bytes: int = 0
     reduce_bytes: int = 0
+    node_dispatch: bool = False
     fsdp: bool = False
     hybrid_sharding: bool = False
     scatter_gather: bool = False
@@ -116,14 +118,26 @@ _HF = replace(
     host="hf",
     source="transformers.Trainer, eager modelling code, FSDP or DDP through accelerate",
 )
-_STAGES = Framework(
+_DEEPSPEED = Framework(
+    name="deepspeed",
+    elementwise="deepspeed",
+    attention="fa2",
+    host="hf",
+    gradient_overlap=True,
+    p2p="deepspeed",
+    iteration="megatron-deepspeed",
+    microbatch="megatron-deepspeed",
+    source="DeepSpeed ZeRO with overlap_comm and prefetching",
+)
+# DDP and the pipelines below run the same eager modules as DeepSpeed: they differ in what they exchange and keep.
+_STAGES = replace(
+    _DEEPSPEED,
     name="stages",
     known=False,
-    elementwise="eager",
-    attention="fa2",
-    host="fsdp",
     gradient_bytes=4,
     accumulate_bytes=12.0,
+    gradient_overlap=False,
+    p2p="other",
 )
 
 _ALL: tuple[Framework, ...] = (
@@ -161,17 +175,7 @@ _ALL: tuple[Framework, ...] = (
         zero3="zero3.legacy",
         source="Megatron-DeepSpeed of 2021-2022: DeepSpeed pipeline engine (activations cut over the ranks of a stage), no overlap",
     ),
-    Framework(
-        name="deepspeed",
-        elementwise="deepspeed",
-        attention="fa2",
-        host="hf",
-        gradient_overlap=True,
-        p2p="deepspeed",
-        iteration="megatron-deepspeed",
-        microbatch="megatron-deepspeed",
-        source="DeepSpeed ZeRO with overlap_comm and prefetching",
-    ),
+    _DEEPSPEED,
     replace(
         _FSDP,
         name="composer",
@@ -211,6 +215,8 @@ _ALL: tuple[Framework, ...] = (
         elementwise="eager",
         attention="fa2",
         host="fsdp",
+        tp_backward_overlap=False,
+        bucket_bytes=25 << 20,
         accumulate_bytes=10.0,
         scatter_gather=False,
         p2p="other",
@@ -219,13 +225,11 @@ _ALL: tuple[Framework, ...] = (
         microbatch="other",
         source="nanotron: fp32 accumulation, no overlap of its pipeline; documentation of its parallel context",
     ),
-    Framework(
+    replace(
+        _DEEPSPEED,
         name="ddp",
         known=False,
-        elementwise="eager",
-        attention="fa2",
-        host="fsdp",
-        gradient_overlap=True,
+        gradient_bytes=4,
         bucket_bytes=25 << 20,
         source="torch DistributedDataParallel, bucket_cap_mb=25, buckets reduced during the backward",
     ),
@@ -246,7 +250,14 @@ _ALL: tuple[Framework, ...] = (
         gradient_overlap=True,
         source="SageMaker model parallel library (arXiv 2111.05972): eager modules, all-reduce beside the backward",
     ),
-    Framework(name="unknown", known=False, source="no assumption: nothing overlaps"),
+    Framework(
+        name="unknown",
+        known=False,
+        gradient_bytes=4,
+        accumulate_bytes=10.0,
+        bucket_bytes=25 << 20,
+        source="no assumption: nothing overlaps, gradients are reduced in 32 bits and in small buckets",
+    ),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.name: framework for framework in _ALL}
 
@@ -278,6 +289,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
+    "node_dispatch": ("node_dispatch", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),
     "gradient_dtype": ("gradient_bytes", _dtype_bytes, "fp32, bf16, fp16"),
     "reduce_dtype": ("reduce_bytes", _dtype_bytes, "fp32, bf16, fp16"),

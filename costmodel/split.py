@@ -178,7 +178,8 @@ def _expert(operator: Operator, local: Local, framework: Framework) -> Work:
     work = Work()
     held = max(1, operator.experts // local.ep)
     width, inputs = local_width(operator, local.etp)
-    tokens = max(1, expert_tokens(operator, local) // held)
+    # Dispatchers pad each expert's tokens to the alignment of 8-bit matmuls.
+    tokens = -(-expert_tokens(operator, local) // held // 16) * 16
     _matmul(work, operator, local, tokens, width, inputs, held)
     if operator.trainable:
         _accumulate(work, float(held * width * inputs), framework)

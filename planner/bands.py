@@ -1,7 +1,7 @@
 """The 80 % band of a prediction, by the kind of run it is.
 
 Bands are quantiles of cross-validated residuals of measured runs (planner/bands.json, written by
-``python -m planner.accuracy.fit``): runs of known frameworks and devices by folds, runs of a source left out for what is
+``python -m planner.accuracy.refit --validate``): runs of known frameworks and devices by folds, runs of a source left out for what is
 not known. A kind with too few runs takes the band of the wider kind it belongs to.
 """
 
@@ -24,18 +24,20 @@ def band_of(scenario: Scenario) -> Band:
 def band(training: TrainingSpec, cluster: ClusterSpec, *, calibrated: bool = False) -> Band:
     """Return (low, high): the measured time is within low and high times the predicted one in 80 % of runs."""
     table = _table()
-    for kind in kinds(training, cluster, calibrated=calibrated):
-        if kind in table:
-            return table[kind]
-    return table["any"]
-
-
-def kinds(
-    training: TrainingSpec, cluster: ClusterSpec, *, calibrated: bool = False
-) -> tuple[str, ...]:
-    """Return the kinds that a run belongs to, narrowest first."""
     known = framework(training.framework).known and cluster.device.name in _devices()
     state = "calibrated" if calibrated else "known" if known else "new"
+    found = (table[kind] for kind in kinds(training, cluster, state=state) if kind in table)
+    return next(found, table["any"])
+
+
+def kinds(training: TrainingSpec, cluster: ClusterSpec, *, state: str) -> tuple[str, ...]:
+    """Return the kinds that a run belongs to, narrowest first.
+
+    Args:
+        training: Its precision counts.
+        cluster: Whether it leaves the node counts.
+        state: "known" framework and device, "new", or "calibrated" to runs of the same kind.
+    """
     width = "16-bit" if training.precision in ("bf16", "fp16") else "other precision"
     nodes = "several nodes" if cluster.gpus > cluster.gpus_per_node else "one node"
     return (f"{state}, {width}, {nodes}", f"{state}, {width}", state)

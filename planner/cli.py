@@ -6,7 +6,6 @@ Commands live in planner.commands, one module each, and are imported only when a
 
 import importlib
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -22,8 +21,15 @@ COMMANDS: dict[str, str] = {
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
+    "profile": "Measure the unique events that the scenario needs.",
+    "validate": "Run a strategy for real and compare it with its prediction.",
+    "import": "Turn logs and traces into tables of measured prices.",
+    "recompose": "Recompose measured pipeline plans from operator tables.",
 }
-"""Command names with their one-line help; the module has the same name."""
+"""Command names with their one-line help, in the order of ``--help``."""
+
+MODULES = {"import": "importing"}
+"""Modules of planner.commands that cannot have their command's name."""
 
 EPILOG = """\b
 Examples:
@@ -52,7 +58,8 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"planner.commands.{cmd_name}")
+        name = MODULES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"planner.commands.{name}")
         command: click.Command = module.command
         return command
 
@@ -64,7 +71,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("shardplan"), prog_name="shardplan")
+@click.version_option(package_name="shardplan", prog_name="shardplan")
 def cli() -> None:
     """Plan distributed training: which strategy to launch, whether it fits, how fast it is, how sure that is."""
 
@@ -72,7 +79,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error a user can mend is one line on stderr."""
     try:
-        sys.exit(cli(standalone_mode=False) or 0)
+        sys.exit(cli(prog_name="shardplan", standalone_mode=False) or 0)
     except ShardplanError as error:
         click.echo(f"shardplan: {error}", err=True)
         sys.exit(error.exit_code)
@@ -85,3 +92,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"shardplan: {where}{error.strerror or error}", err=True)
+        sys.exit(2)

@@ -19,7 +19,7 @@ from costmodel.linear import StageTerm
 from costmodel.schedules import Shape, in_flight
 from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 
 Ints = NDArray[np.int64]
 

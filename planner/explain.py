@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage, search
-from planner.plan import Plan, Rejection
+from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -84,8 +84,8 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
 
 
 def with_gpus(scenario: Scenario, gpus: int) -> Scenario:
-    """Return the scenario with a budget of ``gpus`` GPUs of its first group."""
-    group = replace(scenario.cluster.groups[0], gpus=gpus)
+    """Return the scenario with a budget of ``gpus`` GPUs of its slowest group."""
+    group = replace(scenario.cluster.slowest, gpus=gpus)
     return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)), gpu_counts=(gpus,))
 
 

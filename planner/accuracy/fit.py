@@ -20,6 +20,8 @@ _Floats = NDArray[np.float64]
 _STEP = 1e-3  # of a logarithm, for the derivative by one lane per constant
 _NOISE = 0.04  # relative noise of a run: repeated configurations differ by 2-4 % (median)
 _FREEDOM = 4.0
+_TOLERANCE = 1e-3  # of the loss: smaller gains end the search
+_GIVE_UP = 1e4  # damping at which no step helps any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ def fit(
     noise: float = _NOISE,
     iterations: int = 12,
     weights: _Floats | None = None,
+    start: Mapping[str, float] | None = None,
 ) -> Fit:
     """Return the constants that fit ``runs`` best.
 
@@ -54,48 +57,102 @@ def fit(
         spreads: Constants to fit with their prior spread; all by default.
         noise: Relative noise of one run.
         iterations: Steps at most.
-        weights: Weight of each run; by source if not given.
+        weights: Weight of each run; by source and tier if not given.
+        start: Values to search from (a neighbouring fit); the optimum does not depend on them.
     """
-    centre = base or priors()
-    spread = dict(spreads or {name: constant.spread for name, constant in BY_NAME.items()})
-    names = list(spread)
-    scale = np.array([spread[name] for name in names])
-    measured = np.log(np.array([run.iteration_s for run in runs], float))
-    share = source_weights(runs) if weights is None else weights
-    point, last = np.zeros(len(names)), np.inf
-    damping = 1e-3
-    predicted, jacobian = _lanes(runs, centre, names, point * scale)
-    for _ in range(iterations):
-        residual = predicted - measured
-        loss = _loss(residual, share, noise, point)
-        robust = share * (_FREEDOM + 1) / (_FREEDOM + (residual / noise) ** 2)
-        rows = jacobian * scale / noise
-        normal = rows.T @ (rows * robust[:, None]) + np.eye(len(names)) * (1 + damping)
-        gradient = rows.T @ (robust * residual / noise) + point
-        step = np.clip(-np.linalg.solve(normal, gradient), -1.5, 1.5)
-        trial, trial_jacobian = _lanes(runs, centre, names, (point + step) * scale)
-        if _loss(trial - measured, share, noise, point + step) > loss:
-            damping = damping * 10 + 0.1
-            if damping > 1e4:
-                break
-            continue
-        point, predicted, jacobian, damping = point + step, trial, trial_jacobian, damping / 5
-        if last - loss < 1e-3 * max(1.0, loss) and np.isfinite(last):
-            break
-        last = loss
-    rows = jacobian * scale / noise
-    covariance = np.linalg.inv(rows.T @ (rows * share[:, None]) + np.eye(len(names)))
-    touched = np.abs(jacobian).max(axis=0) > 1e-9
-    sigma = np.sqrt(np.diag(covariance)) * scale
-    return Fit(
-        values={
-            name: float(centre.values[name] * np.exp(point[i] * scale[i]))
-            for i, name in enumerate(names)
-            if touched[i]
-        },
-        deviation={name: float(sigma[i]) for i, name in enumerate(names) if touched[i]},
-        residuals=predicted - measured,
+    problem = _Problem(
+        runs=runs,
+        centre=base or priors(),
+        spreads=spreads or {name: constant.spread for name, constant in BY_NAME.items()},
+        noise=noise,
+        weights=run_weights(runs) if weights is None else weights,
     )
+    best = problem.solve(problem.point_of(start or {}), iterations)
+    return problem.fit_at(best)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A trial: point in units of prior spreads, log predictions, their derivatives, loss."""
+
+    point: _Floats
+    predicted: _Floats
+    jacobian: _Floats
+    loss: float
+
+
+class _Problem:
+    """The least-squares problem in the logarithms of the constants, in units of their prior spreads."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        centre: Constants,
+        spreads: Mapping[str, float],
+        noise: float,
+        weights: _Floats,
+    ) -> None:
+        self.runs, self.centre, self.noise, self.weights = runs, centre, noise, weights
+        self.names = list(spreads)
+        self.scale = np.array([spreads[name] for name in self.names])
+        self.measured = np.log(np.array([run.iteration_s for run in runs], float))
+
+    def point_of(self, values: Mapping[str, float]) -> _Floats:
+        """Return the point at which constants have ``values``, zero where none is given."""
+        ratios = [values.get(name, self.centre[name]) / self.centre[name] for name in self.names]
+        point: _Floats = np.log(np.array(ratios)) / self.scale
+        return point
+
+    def state(self, point: _Floats) -> _State:
+        """Evaluate a point."""
+        predicted, jacobian = _lanes(self.runs, self.centre, self.names, point * self.scale)
+        student = np.log1p(((predicted - self.measured) / self.noise) ** 2 / _FREEDOM)
+        loss = (_FREEDOM + 1) * (self.weights * student).sum() + (point**2).sum()
+        return _State(point, predicted, jacobian * self.scale / self.noise, float(loss))
+
+    def solve(self, point: _Floats, iterations: int) -> _State:
+        """Return the best state after damped Gauss-Newton steps (Levenberg-Marquardt)."""
+        best, damping = self.state(point), 1e-3
+        for _ in range(iterations):
+            trial = self.state(best.point + self._step(best, damping))
+            if trial.loss > best.loss:
+                damping = damping * 10 + 0.1
+                if damping > _GIVE_UP:
+                    break
+                continue
+            gained, best, damping = best.loss - trial.loss, trial, damping / 5
+            if gained < _TOLERANCE * max(1.0, best.loss):
+                break
+        return best
+
+    def _step(self, state: _State, damping: float) -> _Floats:
+        residual = (state.predicted - self.measured) / self.noise
+        robust = self.weights * (_FREEDOM + 1) / (_FREEDOM + residual**2)
+        rows, unit = state.jacobian, np.eye(len(self.names))
+        normal = rows.T @ (rows * robust[:, None]) + unit * (1 + damping)
+        gradient = rows.T @ (robust * residual) + state.point
+        step: _Floats = np.clip(-np.linalg.solve(normal, gradient), -1.5, 1.5)
+        return step
+
+    def fit_at(self, state: _State) -> Fit:
+        """Return the fit: constants that at least one run depends on, with their deviations."""
+        rows = state.jacobian
+        precision = rows.T @ (rows * self.weights[:, None]) + np.eye(len(self.names))
+        deviation = np.sqrt(np.diag(np.linalg.inv(precision))) * self.scale
+        factors = np.exp(state.point * self.scale)
+        touched = np.flatnonzero(np.abs(rows).max(axis=0) > 1e-9)
+        return Fit(
+            values={self.names[i]: float(self.centre[self.names[i]] * factors[i]) for i in touched},
+            deviation={self.names[i]: float(deviation[i]) for i in touched},
+            residuals=state.predicted - self.measured,
+        )
+
+
+def run_weights(runs: Sequence[Run]) -> _Floats:
+    """Return the weight of each run: that of its source, half for runs of the extra tier."""
+    tiers = np.array([1.0 if run.tier == "core" else 0.5 for run in runs])
+    weights: _Floats = source_weights(runs) * tiers
+    return weights
 
 
 def source_weights(runs: Sequence[Run]) -> _Floats:
@@ -106,11 +163,6 @@ def source_weights(runs: Sequence[Run]) -> _Floats:
     weights = np.array([counts[run.source] ** -0.25 for run in runs])
     scaled: _Floats = weights / weights.mean()
     return scaled
-
-
-def _loss(residual: _Floats, weights: _Floats, noise: float, point: _Floats) -> float:
-    student = (_FREEDOM + 1) * np.log1p((residual / noise) ** 2 / _FREEDOM)
-    return float((weights * student).sum() + (point**2).sum())
 
 
 def _lanes(

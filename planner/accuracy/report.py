@@ -45,10 +45,15 @@ def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Predicti
     """
     for source, own in by_source(runs).items():
         timed = [run for run in own if run.iteration_s]
-        if len(timed) < count + 2:
-            continue
-        for draw in range(DRAWS):
-            chosen = set(random.Random(f"{source}/{draw}").sample(range(len(timed)), count))
-            calibration = calibrate_runs([timed[index] for index in sorted(chosen)])
-            others = [run for index, run in enumerate(timed) if index not in chosen]
-            yield from predict_runs(others, calibration=calibration.values)
+        if len(timed) >= count + 2:
+            for used, others in draws(source, timed, count):
+                values = calibrate_runs(used).values
+                yield from predict_runs(others, calibration=values)
+
+
+def draws(source: str, runs: Sequence[Run], count: int) -> Iterator[tuple[list[Run], list[Run]]]:
+    """Yield five times ``count`` runs drawn by a seed of the source's name, and the others."""
+    for draw in range(DRAWS):
+        chosen = set(random.Random(f"{source}/{draw}").sample(range(len(runs)), count))
+        used = [run for index, run in enumerate(runs) if index in chosen]
+        yield used, [run for index, run in enumerate(runs) if index not in chosen]

@@ -26,7 +26,7 @@ from costmodel.spec import (
 from costmodel.strategy import RECOMPUTES, Recompute, Strategy
 from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 
 _PRECISIONS: dict[str, Precision] = {
     "fp8": "fp8",
@@ -240,10 +240,9 @@ def _strategy(row: Row, framework: str) -> Strategy:
 
 
 def _splits_experts(row: Row) -> bool:
-    """Whether experts are not cut by tensor parallelism (expert_tensor_parallel_size 1)."""
-    return "megatron-bridge" in text_of(row) or _integer(row, "ep", 1) * _integer(
-        row, "tp", 1
-    ) > _integer(row, "gpus")
+    """Whether experts are not cut by tensor parallelism (expert_tensor_parallel_size 1, recipes since 2025)."""
+    recent = any(word in text_of(row) for word in ("megatron-bridge", "moe-modelzoo", "deepep"))
+    return recent or _integer(row, "ep", 1) * _integer(row, "tp", 1) > _integer(row, "gpus")
 
 
 def _zero(row: Row) -> int:

@@ -105,6 +105,7 @@ _SWITCHES: tuple[tuple[str, frozenset[str], tuple[str, str]], ...] = (
         _EVERY,
         ("loss", "fused"),
     ),
+    (r"deepep|hybridep|megatron-bridge", _EVERY, ("node_dispatch", "on")),
     (r"cp_comm_type=a2a|ulysses", _EVERY, ("context_exchange", "all_to_all")),
     (r"\bhsdp\b|hybrid[_ -]shard", _EVERY, ("hybrid_sharding", "on")),
     (r"scatter/gather", _MEGATRONS, ("scatter_gather", "on")),

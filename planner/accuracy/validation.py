@@ -1,23 +1,16 @@
 """Cross-validation of the fit: folds by group, sources left out, and left-out sources after a few of their runs."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Hashable, Mapping, Sequence
 
 from costmodel.constants import Constants, priors
 from planner.accuracy.fit import Fit, fit
-from planner.accuracy.predict import predict_runs
+from planner.accuracy.predict import Prediction, Pricers, by_source, predict_runs
+from planner.accuracy.report import draws
 from planner.accuracy.runs import Run
+from planner.calibrate import calibrate_runs
 
-_Floats = NDArray[np.float64]
 FOLDS = 5
-
-
-def predict(runs: Sequence[Run], constants: Constants) -> _Floats:
-    """Return the simulated seconds of each run."""
-    return np.array([item.iteration_s for item in predict_runs(runs, constants=constants)])
 
 
 def fold_of(run: Run) -> int:
@@ -26,25 +19,36 @@ def fold_of(run: Run) -> int:
     return hashlib.sha256(group.encode()).digest()[0] % FOLDS
 
 
-def cross_validated(runs: Sequence[Run], train: Callable[[Sequence[Run]], Fit] = fit) -> _Floats:
-    """Return predictions of each run by a fit to the other folds."""
-    return _held_out(runs, [fold_of(run) for run in runs], train)
+Parts = Mapping[Hashable, Constants]
 
 
-def source_left_out(runs: Sequence[Run], train: Callable[[Sequence[Run]], Fit] = fit) -> _Floats:
-    """Return predictions of each run by a fit to the other sources."""
-    return _held_out(runs, [run.source for run in runs], train)
+def trained(runs: Sequence[Run], parts: Sequence[Hashable], start: Mapping[str, float]) -> Parts:
+    """Return for each part the constants fitted to the runs of all other parts.
+
+    ``start`` only shortens the search: the optimum of a fold is that of its own runs and the priors.
+    """
+    return {
+        part: constants_of(
+            fit([run for run, own in zip(runs, parts, strict=True) if own != part], start=start)
+        )
+        for part in dict.fromkeys(parts)
+    }
 
 
-def _held_out(
-    runs: Sequence[Run], parts: Sequence[object], train: Callable[[Sequence[Run]], Fit]
-) -> _Floats:
-    result = np.empty(len(runs))
-    for part in dict.fromkeys(parts):
-        inside = [index for index, own in enumerate(parts) if own == part]
-        others = [run for run, own in zip(runs, parts, strict=True) if own != part]
-        fitted = constants_of(train(others))
-        result[inside] = predict([runs[index] for index in inside], fitted)
+def held_out(runs: Sequence[Run], parts: Sequence[Hashable], fits: Parts) -> list[Prediction]:
+    """Return predictions of each run by the fit that has not seen its part."""
+    pricers = {part: Pricers(constants) for part, constants in fits.items()}
+    return [pricers[part].predict(run) for run, part in zip(runs, parts, strict=True)]
+
+
+def after_runs(fits: Parts, runs: Sequence[Run], count: int) -> list[Prediction]:
+    """Return predictions of sources left out after calibration to ``count`` of their runs, 5 draws each."""
+    result: list[Prediction] = []
+    for source, own in by_source(runs).items():
+        if len(own) >= count + 2:
+            for used, others in draws(source, own, count):
+                values = calibrate_runs(used, base=fits[source]).values
+                result += predict_runs(others, constants=fits[source], calibration=values)
     return result
 
 

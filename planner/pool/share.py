@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.baseline import equal_split, first_come_first_served
 from planner.pool.check import violations
 from planner.pool.compact import compact

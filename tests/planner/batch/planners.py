@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from costmodel.strategy import Strategy
-from planner.plan import (
+from planner.plans import (
     Chunk,
     Placement,
     Plan,

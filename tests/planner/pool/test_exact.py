@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.bound import energy_bound, weighted_bound
 from planner.pool.check import violations
 from planner.pool.heuristic import schedule

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costmodel.errors import InputError
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.baseline import equal_split, first_come_first_served
 from planner.pool.bound import dual_feasible, rows_within
 from planner.pool.check import violations

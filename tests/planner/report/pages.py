@@ -5,7 +5,7 @@ from typing import Any
 from costmodel.schedules import Shape
 from costmodel.simulator import simulate
 from costmodel.timeline import PipelineWork, Timeline
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.model import GpuGroup, Objective
 from planner.pool.share import Comparison, JobOutcome, Segment, ShareResult
 from planner.report.gantt import share_section
