@@ -4,6 +4,7 @@ Everything that overlaps does so within a layer: its exposed part is a constant 
 stay affine in its content and bounds on them stay valid.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,7 @@ class LayerSeconds:
         forward_comm, backward_comm: Exposed communication by term ("tp_comm", "cp_comm", "ep_comm").
         gather, reduce: FSDP seconds of one gather of the layer and of its gradient reduction.
         near: Seconds that one such collective's bytes take through a GPU's own links, during which it disturbs compute.
+        steps: Tree steps of its tensor-parallel collectives in one pass, each of which waits for the later rank.
         selective: Recomputation of a layer that does not recompute fully, by term.
     """
 
@@ -50,6 +52,7 @@ class LayerSeconds:
     gather: float
     reduce: float
     near: float
+    steps: float
     selective: Seconds = field(default_factory=dict)
 
 
@@ -94,6 +97,7 @@ class LayerPricer:
             gather=gather,
             reduce=reduce,
             near=near,
+            steps=len(self._rows(layer)) * math.log2(local.tp),
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
@@ -141,6 +145,10 @@ class LayerPricer:
             "ep_comm": self._expert(layer, local),
         }
 
+    @staticmethod
+    def _rows(layer: Layer) -> list[Operator]:
+        return [op for op in layer.operators if op.split == "row" and not op.experts]
+
     def _tensor(self, layer: Layer, local: Local, passes: int) -> float:
         """Return the exposed collectives of tensor parallelism, experts apart; ``passes`` is 2 in the backward.
 
@@ -148,7 +156,7 @@ class LayerPricer:
         2019); sequence parallelism replaces each by a gather and a scatter and gathers once more in the backward
         (Korthikanti et al. 2022). In the backward all but one gather can hide behind weight gradients.
         """
-        rows = [op for op in layer.operators if op.split == "row" and not op.experts]
+        rows = self._rows(layer)
         if not rows or local.tp == 1:
             return 0.0
         size = local.tokens * rows[0].outputs * self.weight_bytes

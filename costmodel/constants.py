@@ -328,6 +328,13 @@ CONSTANTS: tuple[Constant, ...] = (
         "Python and launch cost of 30-60 kernels at 8-20 us each",
     ),
     Constant(
+        name="host.step",
+        prior=30e-6,
+        spread=0.5,
+        meaning="seconds that launch-bound ranks wait for each other per collective and doubling of the group",
+        source="spread of Python launch times between processes; small models at high tensor parallelism",
+    ),
+    Constant(
         name="host.backward",
         prior=1.3,
         spread=0.15,
