@@ -86,7 +86,10 @@ class LayerPricer:
         forward, backward, weight = (
             self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
         )
-        comm = [self._layer_comm(layer, local, forward, passes) for passes in (1, 2)]
+        comm = [
+            self._layer_comm(layer, local, forward, beside, passes)
+            for passes, beside in ((1, forward), (2, weight))
+        ]
         gather, reduce, near = self._sharded(layer)
         return LayerSeconds(
             forward=forward,
@@ -138,9 +141,11 @@ class LayerPricer:
             )
         return self.collective("all_reduce", size, group)
 
-    def _layer_comm(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> Seconds:
+    def _layer_comm(
+        self, layer: Layer, local: Local, forward: Seconds, beside: Seconds, passes: int
+    ) -> Seconds:
         return {
-            "tp_comm": self._tensor(layer, local, passes),
+            "tp_comm": self._tensor(layer, local, beside["matmul"], passes),
             "cp_comm": self._context(layer, local, forward, passes),
             "ep_comm": self._expert(layer, local),
         }
@@ -149,8 +154,14 @@ class LayerPricer:
     def _rows(layer: Layer) -> list[Operator]:
         return [op for op in layer.operators if op.split == "row" and not op.experts]
 
-    def _tensor(self, layer: Layer, local: Local, passes: int) -> float:
-        """Return the exposed collectives of tensor parallelism, experts apart; ``passes`` is 2 in the backward.
+    def _tensor(self, layer: Layer, local: Local, beside: float, passes: int) -> float:
+        """Return the exposed collectives of tensor parallelism, experts apart.
+
+        Args:
+            layer: The layer.
+            local: Its local sizes.
+            beside: Seconds of the matmuls behind which collectives may hide.
+            passes: 2 in the backward, 1 in the forward.
 
         A row-parallel matmul ends in an all-reduce, as does the backward of a column-parallel one (Shoeybi et al.
         2019); sequence parallelism replaces each by a gather and a scatter and gathers once more in the backward
@@ -160,16 +171,19 @@ class LayerPricer:
         if not rows or local.tp == 1:
             return 0.0
         size = local.tokens * rows[0].outputs * self.weight_bytes
-        group, share = self.groups.tp, self.constants["overlap.tp"]
-        whole, exposed = self.all_reduce_pair(size, group), 0.0
+        whole, open_part = len(rows) * self.all_reduce_pair(size, self.groups.tp), 0.0
         if passes == 2 and self._strategy.sequence_parallel:
-            exposed = self.collective("all_gather", size, group)
-            whole = whole + exposed
+            open_part = len(rows) * self.collective("all_gather", size, self.groups.tp)
+            whole = whole + open_part
         if self.framework.tp_overlap:
-            return len(rows) * whole * share
+            return self._hidden(whole, beside)
         if passes == 2 and self.framework.tp_backward_overlap:
-            return len(rows) * (exposed + (whole - exposed) * share)
-        return len(rows) * whole
+            return open_part + self._hidden(whole - open_part, beside)
+        return whole
+
+    def _hidden(self, comm: float, beside: float) -> float:
+        """Return what stays exposed of communication behind matmuls: a share, or what does not fit."""
+        return highest(comm * self.constants["overlap.tp"], comm - beside)
 
     def _context(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> float:
         """Return the exposed exchange of keys and values; ``passes`` is 1 forward, 2 backward.

@@ -242,7 +242,8 @@ def _best_tiles(
     """
     rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
     tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
-    cost, best = np.inf, (k, k)
+    cost: _Array = np.full_like(k, np.inf)
+    best = (k, k)
     for split in _SPLITS:
         waves = np.ceil(tiles * split / multiprocessors)
         work = (waves * multiprocessors * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)

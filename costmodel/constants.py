@@ -279,6 +279,13 @@ CONSTANTS: tuple[Constant, ...] = (
         "the same tables inside a node; between nodes LL128 against Simple protocol (NCCL tuning constants)",
     ),
     Constant(
+        name="latency.pass",
+        prior=0.5,
+        spread=0.5,
+        meaning="a step inside a node of a ring that crosses nodes over one of a ring that stays inside",
+        source="NCCL tuning constants: LL128 against Simple protocol inside a node, 1.9 and 3.4 us",
+    ),
+    Constant(
         name="overlap.tp",
         prior=0.35,
         spread=0.25,
