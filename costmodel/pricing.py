@@ -193,6 +193,7 @@ class Pricer:
     ) -> tuple[Seconds, Seconds, Seconds]:
         """Return forward, backward, and what full recomputation adds to the backward."""
         host = 0.0 if ends else self.constants.of("host.layer", self.framework.host)
+        host = host + self.constants["host.step"] * layer.steps
         host_backward = host * self.constants["host.backward"]
         near = layer.near
         forward = self._settled(layer.forward | layer.forward_comm, layer.gather, near, host)
