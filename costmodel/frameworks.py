@@ -118,14 +118,26 @@ _HF = replace(
     host="hf",
     source="transformers.Trainer, eager modelling code, FSDP or DDP through accelerate",
 )
-_STAGES = Framework(
+_DEEPSPEED = Framework(
+    name="deepspeed",
+    elementwise="deepspeed",
+    attention="fa2",
+    host="hf",
+    gradient_overlap=True,
+    p2p="deepspeed",
+    iteration="megatron-deepspeed",
+    microbatch="megatron-deepspeed",
+    source="DeepSpeed ZeRO with overlap_comm and prefetching",
+)
+# DDP and the pipelines below run the same eager modules as DeepSpeed: they differ in what they exchange and keep.
+_STAGES = replace(
+    _DEEPSPEED,
     name="stages",
     known=False,
-    elementwise="eager",
-    attention="fa2",
-    host="fsdp",
     gradient_bytes=4,
     accumulate_bytes=12.0,
+    gradient_overlap=False,
+    p2p="other",
 )
 
 _ALL: tuple[Framework, ...] = (
@@ -163,17 +175,7 @@ _ALL: tuple[Framework, ...] = (
         zero3="zero3.legacy",
         source="Megatron-DeepSpeed of 2021-2022: DeepSpeed pipeline engine (activations cut over the ranks of a stage), no overlap",
     ),
-    Framework(
-        name="deepspeed",
-        elementwise="deepspeed",
-        attention="fa2",
-        host="hf",
-        gradient_overlap=True,
-        p2p="deepspeed",
-        iteration="megatron-deepspeed",
-        microbatch="megatron-deepspeed",
-        source="DeepSpeed ZeRO with overlap_comm and prefetching",
-    ),
+    _DEEPSPEED,
     replace(
         _FSDP,
         name="composer",
@@ -223,13 +225,11 @@ _ALL: tuple[Framework, ...] = (
         microbatch="other",
         source="nanotron: fp32 accumulation, no overlap of its pipeline; documentation of its parallel context",
     ),
-    Framework(
+    replace(
+        _DEEPSPEED,
         name="ddp",
         known=False,
-        elementwise="eager",
-        attention="fa2",
-        host="fsdp",
-        gradient_overlap=True,
+        gradient_bytes=4,
         bucket_bytes=25 << 20,
         source="torch DistributedDataParallel, bucket_cap_mb=25, buckets reduced during the backward",
     ),

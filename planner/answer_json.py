@@ -26,7 +26,11 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
 def simulation_to_json(simulation: Simulation) -> dict[str, Any]:
     """Return one plan in plain values with ``status`` legal, or ``illegal`` with the rules it breaks."""
     if simulation.plan is not None:
-        return {"status": "legal", **plan_to_json(simulation.plan)}
+        return {
+            "status": "legal",
+            "verdict": simulation.verdict,
+            **plan_to_json(simulation.plan),
+        }
     broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
     return {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
 

@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "plan": "Rank the strategies for a scenario, with a proof of how good the list is.",
     "simulate": "Predict one given strategy: time, memory, legality.",
     "whatif": "Show how the best plan changes when one thing changes.",
+    "batch": "Plan many models, each by itself or sharing one pool of GPUs.",
     "explain": "Say why a given strategy is not the first plan.",
     "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",

@@ -185,7 +185,7 @@ def best_plan(scenario: Scenario, system: System | None) -> tuple[Plan | None, s
     """Return the fastest plan that fits, or None and the reason why there is none."""
     space, pricer = enumerate_space(scenario), make_pricer(scenario)
     if not len(space.columns):
-        return None, _commonest(space)
+        return None, _commonest(space, scenario)
     if system and system.partition == "time":
         return _best_by_time(scenario, space, pricer)
     found = search(
@@ -219,7 +219,8 @@ def _best_by_time(scenario: Scenario, space: Space, pricer: Pricer) -> tuple[Pla
     return best, "" if best else "no plan fits the memory"
 
 
-def _commonest(space: Space) -> str:
+def _commonest(space: Space, scenario: Scenario) -> str:
     """Return the rule to which the last strategies fell."""
-    last = space.rejections[-1] if space.rejections else None
-    return last.rule.text if last else "its bounds leave no strategy"
+    if space.rejections:
+        return space.rejections[-1].rule.text
+    return f"its bounds leave no strategy for a batch of {scenario.training.global_batch}"

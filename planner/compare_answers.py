@@ -13,7 +13,7 @@ from planner.systems import SYSTEMS
 
 SCHEMA = 1
 _NOTABLE_DROP = 0.1
-"""Loss of efficiency from one node to two that is worth a sentence."""
+"""Loss of efficiency, by as much more communication, from one node to more that is worth a sentence."""
 
 
 def comparison_to_text(comparison: Comparison, scenario: Scenario) -> str:
@@ -219,7 +219,8 @@ def _leaving_the_node(comparison: Comparison, scenario: Scenario) -> Iterator[st
         if inside and outside:
             before, after = inside[-1], outside[0]
             drop = comparison.efficiency(before) - comparison.efficiency(after)
-            if drop > _NOTABLE_DROP:
+            more = _communication(after) - _communication(before)
+            if min(drop, more) > _NOTABLE_DROP:
                 yield (
                     f"{name} loses {drop:.0%} of efficiency from {before.gpus} to {after.gpus} GPUs, across nodes: "
                     f"communication takes {_communication(after):.0%} of its time, {_communication(before):.0%} before"

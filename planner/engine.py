@@ -41,8 +41,6 @@ _FIRST_ROWS, _MOST_ROWS = 64, 2048
 """Rows refined at a time: few at first, when most searches end, then doubling."""
 _NEAREST = 12
 """Strategies that do not fit whose exact demand is compared."""
-_NO_GOAL = 1 << 62
-"""A bound that nothing reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,25 +256,18 @@ class _Search:
         self._note(candidate, known)
 
     def _prove(self) -> None:
-        """Prove the open candidate with the smallest bound."""
+        """Refine, then prove, the open candidate with the smallest bound."""
         candidate = min(self.open, key=lambda item: (item.lower_ns, item.row))
-        self.open.remove(candidate)
-        before = candidate.simulated, candidate.solved
-        if candidate.lower_ns < self._goal_of(candidate):
-            limits = self.limits
-            if not prove(candidate, limits.tolerance, self.worst, limits.deadline):
-                self.unproved = True
-        candidate.close(candidate.lower_ns)
+        before, limits = (candidate.simulated, candidate.solved), self.limits
+        refining = candidate.tier is Tier.OPEN
+        done = prove(candidate, limits.tolerance, self.worst, limits.deadline)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
         self._note(candidate, known=True)
-        self.closed_ns = min(self.closed_ns, candidate.lower_ns)
-
-    def _goal_of(self, candidate: Candidate) -> int:
-        """Return the bound at which a candidate needs no further look."""
-        own = math.inf if candidate.time_ns is None else candidate.time_ns
-        goal = _within(min(self.worst, own), self.limits.tolerance)
-        return _NO_GOAL if math.isinf(goal) else int(goal)
+        if done or not refining:
+            self.unproved |= not done
+            self.open.remove(candidate)
+            self.closed_ns = min(self.closed_ns, candidate.lower_ns)
 
     def result(self) -> EngineResult:
         """Return what was found."""

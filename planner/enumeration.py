@@ -20,7 +20,7 @@ MOST_PLACEMENTS = 60_000
 
 
 class _Frontier(NamedTuple):
-    """Partial placements: offset of the last cut, choices so far, sums before, largest row, finish of rank 0."""
+    """Partial placements: offset of the last cut, choices so far, sums before, largest row, Q of planner.rows."""
 
     offset: Ints
     chosen: Ints
@@ -87,7 +87,7 @@ def enumerate_placements(rows: Rows, cutoff_ns: int) -> Enumerated | None:
 
 def _ahead(rows: Rows) -> Ints:
     """Return the smallest possible maximum of the rows of the stages after each cut, by its position."""
-    values = rows.values(rows.finish_of_first())
+    values = rows.values()
     ahead = [np.zeros(values.shape[1], dtype=np.int64)]
     for value in values[::-1]:
         ahead.append(np.maximum(value, ahead[-1][None, :]).min(axis=1))
@@ -103,7 +103,8 @@ def _grow(
     if count * width > 40 * MOST_PLACEMENTS:
         return None
     at = old.offset
-    finish = old.finish[:, None] + (tables.finish[0][at] if stage == 0 else 0)
+    below = old.before - old.forward_before
+    finish = np.maximum(old.finish[:, None], tables.finish[stage][at] - below[:, None])
     row = np.maximum(
         old.before[:, None] + rows.to_first[stage][at] + finish,
         old.forward_before[:, None] + rows.to_own[stage][at],
@@ -121,5 +122,5 @@ def _grow(
         before=old.before[source] + rows.step[stage, lower, offset] + 2 * hop,
         forward_before=old.forward_before[source] + tables.forward[stage, lower, offset] + hop,
         bound=bound[source, offset],
-        finish=finish[source, offset if stage == 0 else 0],
+        finish=finish[source, offset],
     )

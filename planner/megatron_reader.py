@@ -192,7 +192,11 @@ def _rank_layers(flags: Flags, layers: int, pp: int) -> tuple[int, ...]:
 def _placement(flags: Flags, counts: Sequence[int]) -> tuple[Placement, Recompute]:
     recompute, block = _recompute(flags)
     chunks = tuple(
-        Chunk(first_layer=sum(counts[:stage]), layers=count, recomputed=min(block, count))
+        Chunk(
+            first_layer=sum(counts[:stage]),
+            layers=count,
+            recomputed=count if recompute == "full" else min(block, count),
+        )
         for stage, count in enumerate(counts)
     )
     return Placement(chunks=chunks), recompute

@@ -1,7 +1,7 @@
 """What the search asks of pricing."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from costmodel.cost import Finish, MemoryMoment, StrategyCost
 from costmodel.linear import StageTerm
@@ -17,10 +17,21 @@ class PricerLike(Protocol):
     combination once. The parts of ``cost(strategy)`` equal the parts priced alone.
     """
 
-    block_fields: ClassVar[tuple[str, ...]]
-    transfer_fields: ClassVar[tuple[str, ...]]
-    finish_fields: ClassVar[tuple[str, ...]]
-    memory_fields: ClassVar[tuple[str, ...]]
+    @property
+    def block_fields(self) -> tuple[str, ...]:
+        """Fields of the strategy that ``block`` depends on."""
+
+    @property
+    def transfer_fields(self) -> tuple[str, ...]:
+        """Fields of the strategy that ``transfer`` depends on."""
+
+    @property
+    def finish_fields(self) -> tuple[str, ...]:
+        """Fields of the strategy that ``finish`` depends on."""
+
+    @property
+    def memory_fields(self) -> tuple[str, ...]:
+        """Fields of the strategy that ``memory`` depends on."""
 
     @property
     def layer_kinds(self) -> tuple[int, ...]:

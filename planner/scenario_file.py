@@ -15,6 +15,8 @@ from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, T
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
+from planner.megatron_model import read_model
+from planner.megatron_text import MEGATRON_ENDINGS, read_flags
 from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
@@ -129,10 +131,14 @@ def _model(fields: Fields, base: Path) -> ModelSpec:
     if isinstance(value, Mapping):
         return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
-    if name not in catalog.names("models") and is_path:
-        return huggingface.read_model(_existing(base, name, "model"))
-    return catalog.model(name)
+    ending = Path(name).suffix
+    is_path = "/" in name or ending == ".json" or (base / name).is_dir()
+    if name in catalog.names("models") or not (is_path or ending in MEGATRON_ENDINGS):
+        return catalog.model(name)
+    path = _existing(base, name, "model")
+    if ending in MEGATRON_ENDINGS:
+        return read_model(read_flags(path), path.stem)
+    return huggingface.read_model(path)
 
 
 def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:

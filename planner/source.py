@@ -124,7 +124,8 @@ def with_module(source: Source, module: object) -> Source:
     else:
         rule = "must be package.module:function, or a torch module and a tuple of its inputs"
         raise InputError(rule, key="module", value=type(module).__name__)
-    return replace(source, graph=graph)
+    # A traced graph counts per sample, so a sample is its token.
+    return replace(source.changed("training.sequence", 1), graph=graph)
 
 
 def dotted_key(key: str) -> str:

@@ -163,7 +163,7 @@ def _planned(group: GpuGroup, gpus: int, best: Mapping[str, Any]) -> PlannedSize
 def _task(request: Request, cluster: Mapping[str, Any] | None = None) -> Task | str:
     """Return the task, or the error that its scenario file ends in."""
     try:
-        return read_task(request.scenario, cluster)
+        return read_task(request, cluster)
     except ShardplanError as error:
         return str(error)
 

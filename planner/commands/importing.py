@@ -77,6 +77,25 @@ def operators(file: Path, table: Path, profile: str, device: str) -> None:
     _say(file, len(found.entries), table)
 
 
+@command.command("megatron")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path))
+@click.option("--cluster", required=True, help="Catalog name of the machine, for example dgx-h100.")
+@click.option("--gpus", type=click.IntRange(1), help="World size, where the file does not say it.")
+@click.option("--variable", "pairs", multiple=True, help="NAME=VALUE of a variable from outside.")
+def megatron(
+    file: Path, output: Path, cluster: str, gpus: int | None, pairs: tuple[str, ...]
+) -> None:
+    """Megatron arguments, a shell script or a functional test, as a scenario file."""
+    from planner.files import write_files
+    from planner.megatron_scenario import scenario_text
+
+    variables = dict(pair.partition("=")[::2] for pair in pairs)
+    text = scenario_text(file, output, cluster=cluster, gpus=gpus, variables=variables)
+    write_files(output.parent, {output.name: text})
+    click.echo(f"{file}: scenario {output}", err=True)
+
+
 def _text(file: Path) -> str:
     if file.suffix == ".gz":
         import gzip

@@ -116,7 +116,7 @@ class Target:
         """
         for refusal in self._refusals(launch):
             raise InputError(
-                f"{self.name} {self.version} cannot express this plan: {refusal.rule}",
+                f"{self.version} cannot express this plan: {refusal.rule}",
                 key=refusal.field,
                 value=refusal.value,
                 nearest=refusal.nearest,

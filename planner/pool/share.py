@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from planner.plans import SearchStatus
 from planner.pool.baseline import equal_split, first_come_first_served
-from planner.pool.bound import weighted_bound
 from planner.pool.check import violations
 from planner.pool.compact import compact
 from planner.pool.heuristic import schedule
@@ -137,11 +136,7 @@ def _solve(
     from planner.pool.solver import first_bound, solve
 
     known = schedule(instance)
-    bound = 0
-    if instance.objective is Objective.MAKESPAN:
-        bound = first_bound(instance, known)
-    elif instance.objective is Objective.WEIGHTED_COMPLETION:
-        bound = weighted_bound(instance)
+    bound = first_bound(instance, known)
     if known and value_of(instance, known) * (1 - pool.gap) <= bound:
         return known, bound, False
     answer = solve(instance, known, bound, pool.gap, pool.time_limit_s, workers)

@@ -20,7 +20,7 @@ from planner.batch.machines import OpenExecutor, local_processes
 from planner.batch.run import terminal_progress
 from planner.batch.show import batch_to_csv, batch_to_json, batch_to_text
 from planner.batch.tasks import Outcome, PlanFunction, read_task
-from planner.pool.model import Pool
+from planner.pool.model import Pool, Request
 from planner.pool.read import read_pool
 from tests.planner.batch import planners
 
@@ -211,9 +211,10 @@ def test_equal_scenarios_are_planned_once(tmp_path: Path, monkeypatch: pytest.Mo
 def test_files_that_a_scenario_names_belong_to_its_key(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("model: bert-large\nprices: [t.json]\n")
     (tmp_path / "t.json").write_text("{}")
-    before = read_task(str(tmp_path / "a.yaml")).key
+    request = Request(name="a", scenario=str(tmp_path / "a.yaml"))
+    before = read_task(request).key
     (tmp_path / "t.json").write_text("{ }")
-    assert read_task(str(tmp_path / "a.yaml")).key != before
+    assert read_task(request).key != before
 
 
 def test_progress_is_silent_unless_stderr_is_a_terminal(
@@ -236,6 +237,21 @@ def test_an_executor_that_answers_out_of_order_changes_nothing(tmp_path: Path) -
         return ThreadPoolExecutor(3)
 
     assert as_bytes(run_batch(pool, planners.by_size, open_executor=open_pool)) == expected
+
+
+def test_a_scenario_may_stand_in_the_pool_file(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(
+        "models:\n  - scenario: {model: bert-large, cluster: {name: dgx-h100, gpus: 64}}\n"
+        "  - scenario: {model: bert-large, traning: {}}\n"
+    )
+    result = run(read_pool(path))
+    assert [row.name for row in result.rows] == ["bert-large", "bert-large-2"]
+    assert result.rows[0].outcome is not None
+    assert result.rows[0].outcome.best is not None
+    assert result.rows[1].error.startswith(
+        f"{path}: models[1].scenario: traning: is not a key here"
+    )
 
 
 def test_outcomes_without_plans_have_no_best() -> None:

@@ -160,7 +160,7 @@ def test_tensor_parallelism_across_nodes_is_half_communication() -> None:
     outcomes = {o.gpus: o for o in surveyed().of("megatron-intra")}
     inside, across = outcomes[8].share("tp_comm"), outcomes[16].share("tp_comm")
     assert 0.4 <= across <= 0.6  # the survey: 52.5 % at 16 GPUs
-    assert across > 1.4 * inside
+    assert across > 1.25 * inside
 
 
 def free(gpus: int, **training: object) -> Plan:
@@ -241,6 +241,7 @@ def test_more_than_one_micro_batch_on_one_gpu_brings_no_speed_but_less_memory() 
 
 def test_on_one_gpu_megatron_leads_and_torchgpipe_is_last() -> None:
     rate = {o.system: o.samples_per_s for o in surveyed().outcomes if o.gpus == 1}
+    assert rate["megatron-data"] / rate["ddp"] > 1.2  # the survey: 2
     assert max(rate, key=lambda name: rate[name]).startswith("megatron")
     assert min(rate, key=lambda name: rate[name]) == "gpipe"
     assert rate["megatron-data"] / rate["gpipe"] > 3  # the survey: 5.2
