@@ -11,12 +11,8 @@ from costmodel.errors import ShardplanError
 from costmodel.fields import as_fields
 from costmodel.load import read_data
 from planner.answer_json import SCHEMA, result_to_json
-<<<<<<< HEAD
 from planner.plans import SearchResult
-=======
-from planner.plan import SearchResult
 from planner.pool.model import Request
->>>>>>> pool
 from planner.scenario import Scenario
 from planner.scenario_file import scenario_from_mapping
 
