@@ -133,7 +133,7 @@ class _Grid:
         training, asked = self._scenario.training, self._scenario.bound("recompute").allowed
         if asked == ("full",):
             return (RECOMPUTES.index("full"),)
-        core_only = memory_behaviour(training).selective == "attention"
+        core_only = memory_behaviour(training).selective == "core"
         fused = training.attention == "flash" and core_only and asked is None
         return tuple(RECOMPUTES.index(name) for name in ("none", "selective")[: 1 if fused else 2])
 
