@@ -123,13 +123,14 @@ def _sliced(scenario: Scenario, slices: int) -> Scenario:
 class _SlicedPricer:
     """Prices slices: everything as for short sequences, attention as its share of the whole one's."""
 
-    block_fields: ClassVar[tuple[str, ...]] = Pricer.block_fields
+    floor_fields: ClassVar[tuple[str, ...]] = Pricer.floor_fields
+    floor_terms: ClassVar[frozenset[str]] = Pricer.floor_terms
     transfer_fields: ClassVar[tuple[str, ...]] = Pricer.transfer_fields
-    finish_fields: ClassVar[tuple[str, ...]] = Pricer.finish_fields
     memory_fields: ClassVar[tuple[str, ...]] = Pricer.memory_fields
 
     def __init__(self, short: Pricer, whole: Pricer, slices: int) -> None:
         self._short, self._whole, self._slices = short, whole, slices
+        self.block_fields, self.finish_fields = short.block_fields, short.finish_fields
 
     @property
     def layer_kinds(self) -> tuple[int, ...]:
