@@ -170,7 +170,9 @@ def test_whatif_answers_each_kind_of_question(tmp_path: Path) -> None:
     assert isinstance(limits, Answers)
     assert list(limits.to_dataframe()["memory_bytes"]) == [8 * 2**30, 16 * 2**30]
     grid = whatif(QUESTION, vary={"precision": ["bf16", "fp16"], "tp": [1, 2]})
-    assert len(grid.to_dataframe()) == 4
+    frame = grid.to_dataframe()
+    assert list(frame["precision"]) == ["bf16", "bf16", "fp16", "fp16"]
+    assert list(frame["tp"]) == [1, 2, 1, 2]
     scaling = whatif(make_scenario(QUESTION), gpus=[1, 2, 4])
     assert scaling.plot(tmp_path / "g.svg").exists()
     assert scaling.report(tmp_path / "g.html").exists()

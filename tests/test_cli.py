@@ -25,7 +25,7 @@ OPTIONS = {
     "plan": "--top --gpus --module --time-limit --gap --objective --deadline-days --min-gpus --json "
     "--report --trace --export --rank",
     "simulate": "--strategy --placement --gpus --module --json --trace --plot --export",
-    "whatif": "--memory --set --gpus --fewest-gpus --largest --lose --json --report --plot",
+    "whatif": "--memory --set --gpus --fewest-gpus --largest --lose --module --json --report --plot",
     "batch": "--json --csv --report --journal --scheduler",
     "explain": "--strategy --placement --gpus --json",
     "compare": "--systems --gpus --scaling --degrees --rules --plot --json",
@@ -279,6 +279,17 @@ def test_fewest_gpus_from_plan_and_whatif_agree(
     asked = json.loads(shardplan("whatif", tiny, "--fewest-gpus", "--json", "-").out)
     assert {item["gpus"] for item in planned["plans"]} == {asked["gpus"]}
     assert shardplan("plan", hopeless, "--min-gpus").code == 1
+
+
+def test_a_torch_module_stands_for_the_model(tmp_path: Path, shardplan: Shardplan) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("cluster: {name: dgx-a100-80gb, gpus: 2}\ntraining: {global_batch: 16}\n")
+    assert shardplan("plan", file).code == 2
+    module = ("--module", "tests.planner.networks:vgg16")
+    run = shardplan("plan", file, *module, "--top", 1)
+    assert (run.code, run.out.split(" ")[0]) == (0, "vgg16")
+    assert shardplan("simulate", file, *module, "--strategy", "dp=2").code == 0
+    assert shardplan("whatif", file, *module, "--gpus", "1,2").code == 0
 
 
 def test_interrupted_it_leaves_nothing(
