@@ -61,7 +61,8 @@ lint: $(VENV)/.dev  ## ruff's rules
 types: $(VENV)/.dev  ## mypy, strict, over source and tests
 	@$(BIN)/mypy
 
-examples: $(VENV)/.dev  ## run the examples and store their output anew
+examples: $(VENV)/.dev  ## run the examples and the README's command, store their output anew
+	@$(BIN)/python -m tests.readme_parts
 	@for name in first_plan whatif_memory own_module; do \
 		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
 

@@ -279,6 +279,13 @@ CONSTANTS: tuple[Constant, ...] = (
         "the same tables inside a node; between nodes LL128 against Simple protocol (NCCL tuning constants)",
     ),
     Constant(
+        name="latency.pass",
+        prior=0.5,
+        spread=0.5,
+        meaning="a step inside a node of a ring that crosses nodes over one of a ring that stays inside",
+        source="NCCL tuning constants: LL128 against Simple protocol inside a node, 1.9 and 3.4 us",
+    ),
+    Constant(
         name="overlap.tp",
         prior=0.35,
         spread=0.25,
@@ -326,6 +333,13 @@ CONSTANTS: tuple[Constant, ...] = (
         0.3,
         "host seconds to launch the forward of one layer, the floor of launch-bound layers",
         "Python and launch cost of 30-60 kernels at 8-20 us each",
+    ),
+    Constant(
+        name="host.step",
+        prior=30e-6,
+        spread=0.5,
+        meaning="seconds that launch-bound ranks wait for each other per collective and doubling of the group",
+        source="spread of Python launch times between processes; small models at high tensor parallelism",
     ),
     Constant(
         name="host.backward",

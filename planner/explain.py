@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage, search
+from planner.no_recomputation import search_prices
 from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
@@ -73,7 +74,7 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
     space = enumerate_space(scenario)
     found = search(
         space.columns,
-        pricer or make_pricer(scenario),
+        search_prices(scenario, pricer or make_pricer(scenario)),
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=1,
         tolerance=1.0,

@@ -10,6 +10,7 @@ from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.engine import EngineResult, RankedPlan, search
 from planner.explain import levers, rejections
+from planner.no_recomputation import search_prices
 from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -48,7 +49,7 @@ def plan(
     space = enumerate_space(scenario)
     found = search(
         space.columns,
-        pricer,
+        search_prices(scenario, pricer),
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=top,
         tolerance=tolerance,

@@ -13,7 +13,7 @@ import numpy as np
 
 from costmodel.constants import BY_NAME
 from costmodel.frameworks import framework
-from planner.accuracy.fit import fit
+from planner.accuracy.fit import Fit, fit
 from planner.accuracy.predict import Prediction
 from planner.accuracy.runs import Run, read_rows, read_runs
 from planner.accuracy.summary import accuracy_of
@@ -42,14 +42,14 @@ def main(arguments: Sequence[str]) -> None:
     data = {"command": COMMAND, "runs": len(timed), "values": values, "deviations": spreads}
     FITTED.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if "--validate" in arguments:
-        validate(timed, values)
+        validate(timed, found)
 
 
-def validate(runs: Sequence[Run], start: dict[str, float]) -> None:
+def validate(runs: Sequence[Run], whole: Fit) -> None:
     """Cross-validate by group and by source, write bands and tables."""
     folds, sources = [fold_of(run) for run in runs], [run.source for run in runs]
-    by_fold = held_out(runs, folds, trained(runs, folds, start))
-    fits = trained(runs, sources, start)
+    by_fold = held_out(runs, folds, trained(runs, folds, whole, evaluations=0))
+    fits = trained(runs, sources, whole, evaluations=1)
     by_source = held_out(runs, sources, fits)
     calibrated = after_runs(fits, runs, CALIBRATION_RUNS)
     bands = _bands(by_fold, by_source, calibrated)

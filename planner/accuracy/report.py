@@ -46,9 +46,9 @@ def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Predicti
     for source, own in by_source(runs).items():
         timed = [run for run in own if run.iteration_s]
         if len(timed) >= count + 2:
-            for used, others in draws(source, timed, count):
+            for draw, (used, others) in enumerate(draws(source, timed, count), start=1):
                 values = calibrate_runs(used).values
-                yield from predict_runs(others, calibration=values)
+                yield from predict_runs(others, calibration=values, draw=draw)
 
 
 def draws(source: str, runs: Sequence[Run], count: int) -> Iterator[tuple[list[Run], list[Run]]]:

@@ -22,17 +22,22 @@ def fold_of(run: Run) -> int:
 Parts = Mapping[Hashable, Constants]
 
 
-def trained(runs: Sequence[Run], parts: Sequence[Hashable], start: Mapping[str, float]) -> Parts:
+def trained(runs: Sequence[Run], parts: Sequence[Hashable], whole: Fit, evaluations: int) -> Parts:
     """Return for each part the constants fitted to the runs of all other parts.
 
-    ``start`` only shortens the search: the optimum of a fold is that of its own runs and the priors.
+    Args:
+        runs: All runs.
+        parts: The part of each.
+        whole: The fit to all runs; it only gives the place around which prices are linear at first.
+        evaluations: How often the runs are priced anew: none is enough for folds that hardly move the constants.
     """
-    return {
-        part: constants_of(
-            fit([run for run, own in zip(runs, parts, strict=True) if own != part], start=start)
-        )
-        for part in dict.fromkeys(parts)
-    }
+    found = {}
+    for part in dict.fromkeys(parts):
+        others = [index for index, own in enumerate(parts) if own != part]
+        kept = [runs[index] for index in others]
+        again = fit(kept, linear=whole.linear.of(others), evaluations=evaluations)
+        found[part] = constants_of(again)
+    return found
 
 
 def held_out(runs: Sequence[Run], parts: Sequence[Hashable], fits: Parts) -> list[Prediction]:
@@ -46,9 +51,11 @@ def after_runs(fits: Parts, runs: Sequence[Run], count: int) -> list[Prediction]
     result: list[Prediction] = []
     for source, own in by_source(runs).items():
         if len(own) >= count + 2:
-            for used, others in draws(source, own, count):
+            for draw, (used, others) in enumerate(draws(source, own, count), start=1):
                 values = calibrate_runs(used, base=fits[source]).values
-                result += predict_runs(others, constants=fits[source], calibration=values)
+                result += predict_runs(
+                    others, constants=fits[source], calibration=values, draw=draw
+                )
     return result
 
 

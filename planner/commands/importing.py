@@ -63,16 +63,24 @@ def kineto(files: tuple[Path, ...], table: Path, gpus_per_node: int | None) -> N
 @_OUTPUT
 @click.option("--profile", required=True, help="Profile in the file, for example mist-a100.")
 @click.option("--device", required=True, help="Device the profile was measured on.")
-def operators(file: Path, table: Path, profile: str, device: str) -> None:
+@click.option("--collectives", type=click.Path(path_type=Path), help="CSV of collectives.")
+@click.option("--licence", default="", help="Licence of the measurements.")
+def operators(
+    file: Path, table: Path, profile: str, device: str, collectives: Path | None, licence: str
+) -> None:
     """Operator tables in CSV: every row that is one matrix product becomes an event."""
-    from costmodel.importers.operators import matmul_table, read_operators
-    from costmodel.table import Source, write
+    from costmodel.importers.operators import collective_table, matmul_table, read_operators
+    from costmodel.table import Source, Table, write
 
-    origin = f"{file.name}, profile {profile}"
-    note = "host clock around a burst of launches of one product, warm caches"
-    found = matmul_table(
-        read_operators(file, profile), Source(device=device, origin=origin, note=note)
+    source = Source(
+        device=device,
+        origin=f"{file.name}, profile {profile}",
+        licence=licence,
+        note="host clock around a burst of launches of one product, warm caches",
     )
+    found = matmul_table(read_operators(file, profile), source)
+    if collectives:
+        found = Table.merge([found, collective_table(collectives, [profile], device, thin=True)])
     write(table, found)
     _say(file, len(found.entries), table)
 
