@@ -72,5 +72,8 @@ examples: $(VENV)/.dev  ## run the examples and the README's command, store thei
 	@for name in first_plan whatif_memory own_module; do \
 		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
 
+validate: $(VENV)/.dev  ## run 14 strategies for real on two processes and compare with predictions
+	@$(BIN)/python benchmarks/validate.py
+
 clean:  ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
