@@ -7,7 +7,7 @@ SCENARIO ?= scenarios/examples/llama-3.1-70b-64xh100.yaml
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test test-external check format lint types bench validate clean
+.PHONY: help plan test test-external check format lint types bench validate examples clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -20,7 +20,7 @@ $(VENV)/.plan: pyproject.toml
 $(VENV)/.dev: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,report]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.plan
 
 plan: $(VENV)/.plan  ## set up (first time) and print the ranked plans of SCENARIO
@@ -60,6 +60,20 @@ lint: $(VENV)/.dev  ## ruff's rules
 
 types: $(VENV)/.dev  ## mypy, strict, over source and tests
 	@$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## search times on the scenarios that other planners report
+	@$(BIN)/python -m benchmarks.bench_search --rounds 3 --json benchmarks/results/search.json
+
+validate: $(VENV)/.dev  ## real two-process runs against their predictions
+	@$(BIN)/python -m benchmarks.validate
+
+examples: $(VENV)/.dev  ## run the examples and the README's command, store their output anew
+	@$(BIN)/python -m tests.readme_parts
+	@for name in first_plan whatif_memory own_module; do \
+		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
+
+validate: $(VENV)/.dev  ## run 14 strategies for real on two processes and compare with predictions
+	@$(BIN)/python benchmarks/validate.py
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -148,7 +148,26 @@ class LayerPricer:
             "tp_comm": self._tensor(layer, local, beside["matmul"], passes),
             "cp_comm": self._context(layer, local, forward, passes),
             "ep_comm": self._expert(layer, local),
+            **self._batch_norms(layer, passes),
         }
+
+    def _batch_norms(self, layer: Layer, passes: int) -> Seconds:
+        """Return the statistics that replicas exchange in every micro-batch.
+
+        torch.nn.SyncBatchNorm gathers mean, deviation and count of all ranks forward (2 C + 1 words each) and
+        reduces two sums of C words backward; nothing can run beside them.
+        """
+        group = self.groups.dp
+        if not self.framework.sync_batch_norm or group.size < 2 or not layer.batch_norms:
+            return {}
+        word, total = 4, 0.0
+        for channels in layer.batch_norms:
+            if passes == 1:
+                size = word * (2 * channels + 1) * group.size
+                total = total + self.collective("all_gather", size, group)
+            else:
+                total = total + self.collective("all_reduce", word * 2 * channels, group)
+        return {"dp_comm": total}
 
     @staticmethod
     def _rows(layer: Layer) -> list[Operator]:

@@ -5,7 +5,7 @@
     ├── UnsupportedError    right, but beyond what the model describes: exit code 2
     └── TimeLimitError      the time ended before any plan was found: exit code 3
 
-"No plan exists" is an answer, not an error: see planner.plan.SearchStatus.
+"No plan exists" is an answer, not an error: see planner.plans.SearchStatus.
 """
 
 from collections.abc import Iterable

@@ -27,6 +27,7 @@ class Framework:
         attention: Generation of its flash kernel, an ``attention.*`` constant.
         host: Which ``host.layer.*`` constant its launches follow.
         fused_loss: Whether the cross entropy is one kernel.
+        sync_batch_norm: Whether replicas normalise batches together (torch.nn.SyncBatchNorm).
         tp_overlap: Whether tensor-parallel collectives run beside matmuls.
         tp_backward_overlap: Whether those of the backward hide behind weight gradients.
         gradient_overlap: Whether gradients are reduced during the last backward.
@@ -56,6 +57,7 @@ class Framework:
     attention: str = "te"
     host: str = "other"
     fused_loss: bool = False
+    sync_batch_norm: bool = False
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     gradient_overlap: bool = False
@@ -122,14 +124,26 @@ _HF = replace(
     host="hf",
     source="transformers.Trainer, eager modelling code, FSDP or DDP through accelerate",
 )
-_STAGES = Framework(
+_DEEPSPEED = Framework(
+    name="deepspeed",
+    elementwise="deepspeed",
+    attention="fa2",
+    host="hf",
+    gradient_overlap=True,
+    p2p="deepspeed",
+    iteration="megatron-deepspeed",
+    microbatch="megatron-deepspeed",
+    source="DeepSpeed ZeRO with overlap_comm and prefetching",
+)
+# DDP and the pipelines below run the same eager modules as DeepSpeed: they differ in what they exchange and keep.
+_STAGES = replace(
+    _DEEPSPEED,
     name="stages",
     known=False,
-    elementwise="eager",
-    attention="fa2",
-    host="fsdp",
     gradient_bytes=4,
     accumulate_bytes=12.0,
+    gradient_overlap=False,
+    p2p="other",
 )
 
 _ALL: tuple[Framework, ...] = (
@@ -167,17 +181,7 @@ _ALL: tuple[Framework, ...] = (
         zero3="zero3.legacy",
         source="Megatron-DeepSpeed of 2021-2022: DeepSpeed pipeline engine (activations cut over the ranks of a stage), no overlap",
     ),
-    Framework(
-        name="deepspeed",
-        elementwise="deepspeed",
-        attention="fa2",
-        host="hf",
-        gradient_overlap=True,
-        p2p="deepspeed",
-        iteration="megatron-deepspeed",
-        microbatch="megatron-deepspeed",
-        source="DeepSpeed ZeRO with overlap_comm and prefetching",
-    ),
+    _DEEPSPEED,
     replace(
         _FSDP,
         name="composer",
@@ -227,13 +231,11 @@ _ALL: tuple[Framework, ...] = (
         microbatch="other",
         source="nanotron: fp32 accumulation, no overlap of its pipeline; documentation of its parallel context",
     ),
-    Framework(
+    replace(
+        _DEEPSPEED,
         name="ddp",
         known=False,
-        elementwise="eager",
-        attention="fa2",
-        host="fsdp",
-        gradient_overlap=True,
+        gradient_bytes=4,
         bucket_bytes=25 << 20,
         source="torch DistributedDataParallel, bucket_cap_mb=25, buckets reduced during the backward",
     ),
@@ -292,6 +294,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
+    "sync_batch_norm": ("sync_batch_norm", _switch, "on, off"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "node_dispatch": ("node_dispatch", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),

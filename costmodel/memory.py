@@ -39,6 +39,8 @@ MEMORY_FIELDS: tuple[str, ...] = (
 )
 """Fields of a Strategy that memory depends on; of ``microbatches`` only whether it is one."""
 
+_GEOMETRY = ("tp", "cp", "etp", "micro_batch", "sequence_parallel", "recompute")
+
 DEVICE_TERMS = frozenset({"context"})
 BEYOND_ALLOCATED = DEVICE_TERMS | {"fragmentation", "cached"}
 """``fragmentation`` is lost to rounding and gaps, ``cached`` is what other moments leave that this one cannot reuse."""
@@ -100,6 +102,7 @@ class MemoryModel:
         self._terms = MemoryTerms(graph, cluster, training)
         self._nothing = term("", len(graph.kinds))
         self._moments: dict[tuple[object, ...], tuple[MemoryMoment, ...]] = {}
+        self._peak_terms: dict[tuple[object, ...], tuple[list[StageTerm], list[StageTerm]]] = {}
 
     def moments(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         """Return loss, backward and step of a rank under ``strategy``."""
@@ -112,28 +115,38 @@ class MemoryModel:
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         terms, behaviour = self._terms, self._terms.behaviour
         standing, early, late = self._phases(strategy)
-        loss = _present([terms.logits(strategy), terms.sequence_copies(strategy, "last")])
-        copies = terms.sequence_copies(strategy, "fixed")
-        backward = _present([*terms.working(strategy), terms.gathered_layers(strategy), copies])
+        loss, backward = self._peaks(strategy)
+        backward = [*backward, *_present([terms.gathered_layers(strategy)])]
         loss_of_static = [(behaviour.static_fragmentation, item) for item in standing]
         still = weighted("", [*loss_of_static, (1.0, terms.routed_reserve())])
         before = add("", early)
         after = add("", late) if late else self._nothing
+        kept = weighted("cached", [(behaviour.unshared, after)])
+        freed = weighted("cached", [(behaviour.unshared, before)])
         share, context = terms.fragmentation(strategy), terms.context(strategy)
 
         def moment(
-            name: str, items: list[StageTerm], loose: list[StageTerm], others: StageTerm
+            name: str, items: list[StageTerm], loose: list[StageTerm], cached: StageTerm
         ) -> MemoryMoment:
             lost = weighted("fragmentation", [(1.0, still), *((share, item) for item in loose)])
-            cached = weighted("cached", [(behaviour.unshared, others)])
             values = (*standing, *items, *_present([lost, cached]), context)
             return MemoryMoment(name=name, terms=values, beyond_allocated=BEYOND_ALLOCATED)
 
         return (
-            moment("loss", [*early, *loss], [before, *loss], after),
-            moment("backward", [*early, *backward], [before, *backward], after),
-            moment("step", late, [after], before),
+            moment("loss", [*early, *loss], [before, *loss], kept),
+            moment("backward", [*early, *backward], [before, *backward], kept),
+            moment("step", late, [after], freed),
         )
+
+    def _peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
+        """Return what only the loss and only a layer's backward pass hold, whatever the sharding."""
+        key = tuple(getattr(strategy, name) for name in _GEOMETRY)
+        if key not in self._peak_terms:
+            terms = self._terms
+            loss = [terms.logits(strategy), terms.sequence_copies(strategy, "last")]
+            backward = [*terms.working(strategy), terms.sequence_copies(strategy, "fixed")]
+            self._peak_terms[key] = _present(loss), _present(backward)
+        return self._peak_terms[key]
 
     def _phases(
         self, strategy: Strategy

@@ -31,6 +31,8 @@ _LAYER = (
     "sharded_stage", "sharded_dp", "zero_group", "placement_order",
 )  # fmt: skip
 """What the seconds of a layer depend on: other ranks matter only where ZeRO moves data with every micro-batch."""
+_BOUNDARIES = ("pp", "pipeline_span", "placement_order")
+_HOP = (*_BOUNDARIES, "tp", "cp", "micro_batch", "sequence_parallel", "interleaves")
 Block = tuple[tuple[StageTerm, ...], tuple[StageTerm, ...], tuple[StageTerm, ...]]
 
 
@@ -46,14 +48,11 @@ class Pricer:
         tables: Measured prices, asked before any formula.
     """
 
-    block_fields: ClassVar[tuple[str, ...]] = (*_LAYER, "vpp", "pipelined", "pipeline_span")
-    transfer_fields: ClassVar[tuple[str, ...]] = (
-        *_GEOMETRY,
-        "micro_batch",
-        "sequence_parallel",
-        "vpp",
-    )
-    finish_fields: ClassVar[tuple[str, ...]] = (*block_fields, "pp", "dp", "zero")
+    floor_fields: ClassVar[tuple[str, ...]] = (
+        "tp", "cp", "ep", "etp", "micro_batch", "sequence_parallel", "recompute", "placement_order",
+    )  # fmt: skip
+    floor_terms: ClassVar[frozenset[str]] = frozenset((*COMPUTE_TERMS, "tp_comm", "cp_comm"))
+    transfer_fields: ClassVar[tuple[str, ...]] = _HOP
     memory_fields: ClassVar[tuple[str, ...]] = MEMORY_FIELDS
 
     def __init__(
@@ -70,6 +69,11 @@ class Pricer:
         self.graph, self.cluster, self.training = graph, cluster, training
         self.constants = base.replaced(calibration) if calibration else base
         self.framework = behaviour(training)
+        # Synchronised batch normalisation makes every layer wait for all replicas.
+        replicas = ("dp",) if self.framework.sync_batch_norm else ()
+        self.layer_fields = (*_LAYER, *replicas)
+        self.block_fields = (*self.layer_fields, "vpp", "pipelined", "pipeline_span")
+        self.finish_fields = (*self.block_fields, "pp", "dp", "zero")
         self.prices = EventPrices(cluster, self.framework, self.constants, tables)
         self._memo: dict[Hashable, Any] = {}
 
@@ -134,16 +138,18 @@ class Pricer:
 
     def _layers(self, tp: int) -> tuple[Layer, ...]:
         """Return the kinds, then embedding and head with their padded vocabulary."""
-        graph, vocab = self.graph, self.graph.model.vocab
-        padded = padded_vocab(self.framework, vocab, tp)
-        return (
-            *graph.kinds,
-            _padded(graph.embedding, vocab, padded),
-            _padded(graph.head, vocab, padded),
-        )
+        if ("layers of", tp) not in self._memo:
+            graph, vocab = self.graph, self.graph.model.vocab
+            padded = padded_vocab(self.framework, vocab, tp)
+            ends = (_padded(end, vocab, padded) for end in (graph.embedding, graph.head))
+            self._memo["layers of", tp] = (*graph.kinds, *ends)
+        found: tuple[Layer, ...] = self._memo["layers of", tp]
+        return found
 
     def _block(self, strategy: Strategy) -> Block:
-        forward, backward, weights = self._once("layers", _LAYER, strategy, self._layer_terms)
+        forward, backward, weights = self._once(
+            "layers", self.layer_fields, strategy, self._layer_terms
+        )
         local = local_sizes(self.training, strategy)
         exchange = self._exchange_terms(strategy, local, len(self.graph.kinds))
         return (*forward, *exchange[0]), (*backward, *exchange[1]), weights
@@ -262,15 +268,20 @@ class Pricer:
         )
 
     def _longest(self, strategy: Strategy, local: Local) -> float:
-        return self._hop(strategy, local, max(boundary_levels(self.cluster, strategy)))
+        return self._hop(strategy, local, max(self._boundaries(strategy)))
 
     def _transfer(self, strategy: Strategy) -> tuple[float, ...]:
         local = local_sizes(self.training, strategy)
         under_way = highest(1.0 - self._exposure(strategy), 0.0)
         return tuple(
-            self._hop(strategy, local, level) * under_way
-            for level in boundary_levels(self.cluster, strategy)
+            self._hop(strategy, local, level) * under_way for level in self._boundaries(strategy)
         )
+
+    def _boundaries(self, strategy: Strategy) -> tuple[int, ...]:
+        return self._once("boundaries", _BOUNDARIES, strategy, self._boundary_levels)
+
+    def _boundary_levels(self, strategy: Strategy) -> tuple[int, ...]:
+        return boundary_levels(self.cluster, strategy)
 
     def _finish(self, strategy: Strategy) -> tuple[Finish, ...]:
         forward, backward = self._once("passes", self.block_fields, strategy, self._passes_of)

@@ -252,19 +252,24 @@ class ClusterSpec:
         return sum(group.gpus for group in self.groups)
 
     @property
+    def slowest(self) -> DeviceGroup:
+        """The group with the lowest peak; of a mixed cluster, every GPU is priced like one of it."""
+        return min(self.groups, key=lambda group: max(group.device.peak_flops.values()))
+
+    @property
     def device(self) -> DeviceSpec:
-        """The device of the first group."""
-        return self.groups[0].device
+        """The device of the slowest group."""
+        return self.slowest.device
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs in a node of the first group."""
-        return self.groups[0].gpus_per_node
+        """GPUs in a node of the slowest group."""
+        return self.slowest.gpus_per_node
 
     @property
     def levels(self) -> tuple[LinkLevel, ...]:
-        """Link levels of the first group, nearest first."""
-        return self.groups[0].levels
+        """Link levels of the slowest group, nearest first."""
+        return self.slowest.levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

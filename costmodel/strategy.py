@@ -80,6 +80,11 @@ class Strategy:
         return self.pp > 1
 
     @property
+    def interleaves(self) -> bool:
+        """Whether a rank holds several chunks."""
+        return self.vpp > 1
+
+    @property
     def pipeline_span(self) -> int:
         """Consecutive ranks that one pipeline lies in: the degrees up to ``pp`` in the placement order."""
         span = 1

@@ -11,6 +11,7 @@ from costmodel.errors import InputError
 GIB = 1 << 30
 MIB = 1 << 20
 KIB = 1 << 10
+MB = 10**6
 GB = 10**9
 NS_PER_S = 10**9
 

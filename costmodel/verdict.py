@@ -43,4 +43,9 @@ def least_bytes(peak: StageMemory) -> float:
 
 def device_verdict(peaks: Iterable[StageMemory], device: DeviceSpec) -> Verdict:
     """Return whether ranks with these ``peaks`` fit on ``device``, with its usable memory as the limit."""
-    return verdict(peaks, device.usable_bytes, device.memory_bytes - DRIVER_RESERVE_BYTES)
+    return verdict(peaks, device.usable_bytes, device_capacity(device))
+
+
+def device_capacity(device: DeviceSpec) -> int:
+    """Return the bytes that a process can get from ``device``."""
+    return device.memory_bytes - DRIVER_RESERVE_BYTES

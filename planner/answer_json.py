@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from planner.plan import Chunk, Plan, SearchResult, StageReport
+from planner.plans import Chunk, Plan, SearchResult, StageReport
+from planner.simulation import Simulation
 
 SCHEMA = 1
 
@@ -20,6 +21,18 @@ def result_to_json(result: SearchResult) -> dict[str, Any]:
         "levers": list(result.levers),
         "search": asdict(result.counts),
     }
+
+
+def simulation_to_json(simulation: Simulation) -> dict[str, Any]:
+    """Return one plan in plain values with ``status`` legal, or ``illegal`` with the rules it breaks."""
+    if simulation.plan is not None:
+        return {
+            "status": "legal",
+            "verdict": simulation.verdict,
+            **plan_to_json(simulation.plan),
+        }
+    broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
+    return {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

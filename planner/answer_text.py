@@ -1,13 +1,16 @@
 """Answers as text for a terminal: the ranked table, the certificate and the reasons for rejection."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
-from planner.plan import Plan, SearchResult, SearchStatus
+from costmodel.verdict import Verdict
+from planner.input_rate import input_sentences
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
+from planner.systems import SYSTEMS
 
 _SECONDS_PER_DAY = 86400.0
 
@@ -17,6 +20,7 @@ def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     parts = [_heading(scenario)]
     if result.plans:
         parts += [plans_table(result.plans, scenario), _where_time_goes(result.plans[0])]
+        parts += input_sentences(result.plans[0], scenario)
     parts.append(_certificate(result))
     if result.rejected:
         parts.append(_rejections(result))
@@ -36,9 +40,21 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
         plans_table([plan], scenario),
         _stages(plan),
         _where_time_goes(plan),
+        *input_sentences(plan, scenario),
     ]
-    parts.append("It fits." if plan.fits else f"It does not fit: {_overrun(plan)}.")
+    parts.append(_fit(plan, simulation.verdict))
     return "\n\n".join(parts) + "\n"
+
+
+def _fit(plan: Plan, found: Verdict | None) -> str:
+    if found == "fits":
+        return "It fits."
+    if found == "oom":
+        return f"It does not fit: {_overrun(plan)}."
+    return (
+        f"Borderline: {_overrun(plan)}. It may run once the allocator has given back what it cached, "
+        "slower, or fail after a while."
+    )
 
 
 def _stages(plan: Plan) -> str:
@@ -112,14 +128,29 @@ def layers_label(counts: Sequence[int]) -> str:
 
 def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
-    notes = "".join(f"\nnote: {note}" for note in graph.model.notes)
+    notes = "".join(f"\nnote: {note}" for note in (*graph.model.notes, *_system_notes(scenario)))
     return (
-        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.gpus} "
-        f"{cluster.device.name} ({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
+        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {_gpus(cluster)} "
+        f"({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
         f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
+
+
+def _gpus(cluster: ClusterSpec) -> str:
+    """Return the number of GPUs of each kind; a mixed cluster says how it is priced."""
+    kinds = " + ".join(f"{group.gpus} {group.device.name}" for group in cluster.groups)
+    return kinds if len(cluster.groups) == 1 else f"{kinds}, each priced as {cluster.device.name}"
+
+
+def _system_notes(scenario: Scenario) -> Iterator[str]:
+    """Say whose rules the answer follows, and what that system makes one accept."""
+    if scenario.system:
+        system = SYSTEMS[scenario.system]
+        yield f"as {system.title} does it: framework {system.framework}"
+        if system.warning:
+            yield f"{scenario.system}: {system.warning}"
 
 
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:

@@ -8,7 +8,7 @@ from costmodel.linear import ChunkContent, StageTerm
 from costmodel.memory import stage_memory
 from costmodel.schedules import Shape, in_flight
 from costmodel.spec import ClusterSpec, TrainingSpec
-from planner.plan import Chunk, Placement, Plan, StageReport
+from planner.plans import Chunk, Placement, Plan, StageReport
 
 
 def chunk_contents(

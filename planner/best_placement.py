@@ -32,7 +32,8 @@ def best_placement(
         settle_even(candidate, math.inf, uneven=uneven)
     elif settle_bound(candidate, None) and candidate.tier is Tier.PLACED:
         settle_placement(candidate, tolerance, [])
-        prove(candidate, tolerance, math.inf, deadline)
+        if not prove(candidate, tolerance, math.inf, deadline):
+            prove(candidate, tolerance, math.inf, deadline)
     if candidate.arrangement is None or candidate.time_ns is None:
         return None
     lower = min(candidate.lower_ns, candidate.time_ns)

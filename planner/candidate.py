@@ -21,7 +21,8 @@ class Tier(enum.IntEnum):
     BOUNDED = 0
     PLACED = 1
     OPEN = 2
-    CLOSED = 3
+    REFINED = 3
+    CLOSED = 4
 
 
 @dataclass(slots=True, kw_only=True)

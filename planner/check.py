@@ -16,7 +16,7 @@ from costmodel.timeline import PipelineWork
 from costmodel.units import NS_PER_S, format_bytes
 from planner.assemble import chunk_contents
 from planner.columns import Columns, columns_of
-from planner.plan import Placement, Plan
+from planner.plans import Placement, Plan
 from planner.rules import RULES, Facts, facts_of
 from planner.scenario import DECISIONS, Scenario
 

@@ -6,7 +6,6 @@ Commands live in planner.commands, one module each, and are imported only when a
 
 import importlib
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -16,19 +15,28 @@ COMMANDS: dict[str, str] = {
     "plan": "Rank the strategies for a scenario, with a proof of how good the list is.",
     "simulate": "Predict one given strategy: time, memory, legality.",
     "whatif": "Show how the best plan changes when one thing changes.",
+    "batch": "Plan many models, each by itself or sharing one pool of GPUs.",
     "explain": "Say why a given strategy is not the first plan.",
     "compare": "Compare published systems over numbers of GPUs: time, memory, efficiency.",
     "accuracy": "Compare predictions with measured runs: errors, ranking, memory.",
     "calibrate": "Fit efficiencies, overheads and links to your own measured runs.",
     "catalog": "List the models, devices, networks and clusters that ship.",
+    "profile": "Measure the unique events that the scenario needs.",
+    "validate": "Run a strategy for real and compare it with its prediction.",
+    "import": "Turn logs and traces into tables of measured prices.",
+    "recompose": "Recompose measured pipeline plans from operator tables.",
 }
-"""Command names with their one-line help; the module has the same name."""
+"""Command names with their one-line help, in the order of ``--help``."""
+
+MODULES = {"import": "importing"}
+"""Modules of planner.commands that cannot have their command's name."""
 
 EPILOG = """\b
 Examples:
   shardplan plan scenarios/examples/llama-3.1-70b-64xh100.yaml
   shardplan plan my.yaml --gpus 128 --top 5 --json plans.json
   shardplan simulate my.yaml --strategy tp=8,pp=4,micro_batch=1
+  shardplan compare my.yaml --systems all --gpus 8,16,32,64
   shardplan catalog models
 
 \b
@@ -51,7 +59,8 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"planner.commands.{cmd_name}")
+        name = MODULES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"planner.commands.{name}")
         command: click.Command = module.command
         return command
 
@@ -63,7 +72,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("shardplan"), prog_name="shardplan")
+@click.version_option(package_name="shardplan", prog_name="shardplan")
 def cli() -> None:
     """Plan distributed training: which strategy to launch, whether it fits, how fast it is, how sure that is."""
 
@@ -71,7 +80,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error a user can mend is one line on stderr."""
     try:
-        sys.exit(cli(standalone_mode=False) or 0)
+        sys.exit(cli(prog_name="shardplan", standalone_mode=False) or 0)
     except ShardplanError as error:
         click.echo(f"shardplan: {error}", err=True)
         sys.exit(error.exit_code)
@@ -84,3 +93,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"shardplan: {where}{error.strerror or error}", err=True)
+        sys.exit(2)

@@ -52,6 +52,11 @@ class Columns:
         return np.minimum(self.pp, 2)
 
     @property
+    def interleaves(self) -> IntColumn:
+        """As Strategy.interleaves, by row."""
+        return np.minimum(self.vpp, 2)
+
+    @property
     def pipeline_span(self) -> IntColumn:
         """As Strategy.pipeline_span, by row."""
         spans = []

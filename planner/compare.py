@@ -12,7 +12,7 @@ from costmodel.errors import InputError
 from costmodel.pricing import Pricer
 from planner.coefficients import Arrangement, coefficients
 from planner.engine import search
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario import Bound, Scenario
 from planner.scenario_pricer import make_pricer
 from planner.segments import min_max_segments
@@ -100,8 +100,10 @@ def compare(
             survey ran each system (planner.systems.SurveyRule). No batch exceeds the scenario's limit.
 
     Raises:
-        InputError: If weak scaling does not give whole sequences per GPU.
+        InputError: If the GPUs are of several kinds, or weak scaling does not give whole sequences per GPU.
     """
+    if len(scenario.cluster.groups) > 1:
+        raise InputError("must have GPUs of one kind for a comparison", key="cluster.groups")
     counts = tuple(gpu_counts)
     outcomes = tuple(_outcome(scenario, name, gpus, scaling) for name in systems for gpus in counts)
     return Comparison(scaling=scaling, outcomes=outcomes, batch_limit=scenario.max_global_batch)
@@ -185,7 +187,7 @@ def best_plan(scenario: Scenario, system: System | None) -> tuple[Plan | None, s
     """Return the fastest plan that fits, or None and the reason why there is none."""
     space, pricer = enumerate_space(scenario), make_pricer(scenario)
     if not len(space.columns):
-        return None, _commonest(space)
+        return None, _commonest(space, scenario)
     if system and system.partition == "time":
         return _best_by_time(scenario, space, pricer)
     found = search(
@@ -219,7 +221,8 @@ def _best_by_time(scenario: Scenario, space: Space, pricer: Pricer) -> tuple[Pla
     return best, "" if best else "no plan fits the memory"
 
 
-def _commonest(space: Space) -> str:
+def _commonest(space: Space, scenario: Scenario) -> str:
     """Return the rule to which the last strategies fell."""
-    last = space.rejections[-1] if space.rejections else None
-    return last.rule.text if last else "its bounds leave no strategy"
+    if space.rejections:
+        return space.rejections[-1].rule.text
+    return f"its bounds leave no strategy for a batch of {scenario.training.global_batch}"

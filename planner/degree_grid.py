@@ -14,7 +14,7 @@ from costmodel.simulator import iteration_ns, simulate
 from costmodel.strategy import Strategy
 from costmodel.timeline import Timeline
 from planner.coefficients import coefficients
-from planner.plan import Placement, Plan
+from planner.plans import Placement, Plan
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.simulation import arrangement_of, simulate_placement

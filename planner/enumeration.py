@@ -13,14 +13,14 @@ import numpy as np
 from costmodel.timeline import CriticalPath
 from planner.coefficients import Ints
 from planner.rows import Rows
-from planner.stage_tables import NEVER, Mask
+from planner.stage_tables import Mask
 
 MOST_PLACEMENTS = 60_000
 """Placements enumerated at most: their table times one path then costs milliseconds."""
 
 
 class _Frontier(NamedTuple):
-    """Partial placements: offset of the last cut, choices so far, sums before, largest row, finish of rank 0."""
+    """Partial placements: offset of the last cut, choices so far, sums before, largest row, Q of planner.rows."""
 
     offset: Ints
     chosen: Ints
@@ -87,7 +87,7 @@ def enumerate_placements(rows: Rows, cutoff_ns: int) -> Enumerated | None:
 
 def _ahead(rows: Rows) -> Ints:
     """Return the smallest possible maximum of the rows of the stages after each cut, by its position."""
-    values = np.where(rows.tables.legal, rows.values(), NEVER)
+    values = rows.values()
     ahead = [np.zeros(values.shape[1], dtype=np.int64)]
     for value in values[::-1]:
         ahead.append(np.maximum(value, ahead[-1][None, :]).min(axis=1))
@@ -103,7 +103,8 @@ def _grow(
     if count * width > 40 * MOST_PLACEMENTS:
         return None
     at = old.offset
-    finish = old.finish[:, None] + (tables.finish[0][at] if stage == 0 else 0)
+    below = old.before - old.forward_before
+    finish = np.maximum(old.finish[:, None], tables.finish[stage][at] - below[:, None])
     row = np.maximum(
         old.before[:, None] + rows.to_first[stage][at] + finish,
         old.forward_before[:, None] + rows.to_own[stage][at],
@@ -114,12 +115,14 @@ def _grow(
     if len(source) > MOST_PLACEMENTS:
         return None
     lower = at[source]
+    # Without flush nothing precedes a stage.
+    step, forward = rows.step[stage, lower, offset], tables.forward[stage, lower, offset]
     hop = int(rows.hops[stage])
     return _Frontier(
         offset=offset,
         chosen=np.column_stack([old.chosen[source], offset]),
-        before=old.before[source] + rows.step[stage, lower, offset] + 2 * hop,
-        forward_before=old.forward_before[source] + tables.forward[stage, lower, offset] + hop,
+        before=old.before[source] + rows.flushes * (step + 2 * hop),
+        forward_before=old.forward_before[source] + rows.flushes * (forward + hop),
         bound=bound[source, offset],
-        finish=finish[source, offset if stage == 0 else 0],
+        finish=finish[source, offset],
     )

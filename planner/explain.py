@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage, search
-from planner.plan import Plan, Rejection
+from planner.no_recomputation import search_prices
+from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
-from planner.space import Space, enumerate_space
+from planner.space import Space, admitted, enumerate_space
 
 _GROWTH = (2, 4, 8, 16)
 """Multiples of the GPU budget tried as a lever."""
@@ -63,9 +64,26 @@ def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, 
 
 
 def _rule_levers(scenario: Scenario, space: Space) -> Iterator[str]:
+    conflict = conflicting_bounds(scenario)
+    if conflict:
+        yield f"{' and '.join(conflict)}: no legal strategy keeps all of these; free one of them"
     facts = facts_of(scenario)
     for item in sorted(space.rejections, key=lambda entry: -entry.count)[:3]:
         yield f"{item.rule.name}: {item.rule.remedy(item.example, facts)}"
+
+
+def conflicting_bounds(scenario: Scenario) -> tuple[str, ...]:
+    """Return the smallest set of search bounds that no legal strategy keeps together; empty if the rules forbid all.
+
+    A minimum hitting set, solved by CP-SAT: what the legal strategies without any bound break.
+    """
+    from planner.solver.infeasible import smallest_conflict  # OR-tools takes 0.3 s to import
+
+    legal = enumerate_space(replace(scenario, bounds={})).columns
+    names = [name for name in scenario.bounds if name != "recompute"]
+    if not len(legal) or not names:
+        return ()
+    return smallest_conflict({f"search.{name}": admitted(legal, name, scenario) for name in names})
 
 
 def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
@@ -73,7 +91,7 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
     space = enumerate_space(scenario)
     found = search(
         space.columns,
-        pricer or make_pricer(scenario),
+        search_prices(scenario, pricer or make_pricer(scenario)),
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=1,
         tolerance=1.0,
@@ -84,8 +102,8 @@ def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
 
 
 def with_gpus(scenario: Scenario, gpus: int) -> Scenario:
-    """Return the scenario with a budget of ``gpus`` GPUs of its first group."""
-    group = replace(scenario.cluster.groups[0], gpus=gpus)
+    """Return the scenario with a budget of ``gpus`` GPUs of its slowest group."""
+    group = replace(scenario.cluster.slowest, gpus=gpus)
     return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)), gpu_counts=(gpus,))
 
 

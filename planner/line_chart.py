@@ -1,4 +1,4 @@
-"""A small line chart as SVG: several named lines over a shared logarithmic axis, one panel for each quantity."""
+"""A small line chart as SVG: several named lines over a shared axis, one panel for each quantity."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,9 @@ _COLOURS = (
 )  # fmt: skip
 """Okabe and Ito's palette for colour-blind readers, and three more."""
 
+_FEW = 12
+"""Up to so many places on the horizontal axis are all named; up to twice as many points are dotted."""
+
 Points = Sequence[tuple[float, float]]
 
 
@@ -22,11 +25,13 @@ class Panel:
         title: What the vertical axis shows, with its unit.
         lines: Points (x, y) by name; all x and y above zero.
         log: Whether the vertical axis is logarithmic.
+        log_across: Whether the horizontal axis is.
     """
 
     title: str
     lines: Mapping[str, Points]
     log: bool = True
+    log_across: bool = True
 
 
 def line_chart(heading: str, x_title: str, panels: Sequence[Panel]) -> str:
@@ -77,7 +82,8 @@ class _Axis:
         """Return about five round values within the axis."""
         if not self.log:
             step = _round_up((self.high - self.low) / 5)
-            return [step * i for i in range(1, 7) if self.low <= step * i <= self.high]
+            first = math.ceil(self.low / step)
+            return [step * i for i in range(max(first, 1), first + 7) if step * i <= self.high]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         values = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
         return [value for value in values if self.low <= value <= self.high]
@@ -95,9 +101,11 @@ def _panel(panel: Panel, index: int, x_title: str, colours: Mapping[str, str]) -
     if points:
         xs, ys = [x for x, _ in points], [y for _, y in points]
         low = min(ys) / 1.1 if panel.log else 0.0
-        across = _Axis(low=min(xs), high=max(xs), start=left, stop=left + _WIDTH, log=True)
+        log = panel.log_across
+        across = _Axis(low=min(xs), high=max(xs), start=left, stop=left + _WIDTH, log=log)
         up = _Axis(low=low, high=max(ys) * 1.1, start=_TOP + _HEIGHT, stop=_TOP + 12, log=panel.log)
-        parts += _grid(across, up, sorted(set(xs)))
+        named = sorted(set(xs))
+        parts += _grid(across, up, named if len(named) <= _FEW else across.ticks())
         parts += [_line(line, across, up, colours[name]) for name, line in panel.lines.items()]
     middle, below = left + _WIDTH / 2, _TOP + _HEIGHT + 34
     parts.append(f'<text x="{middle}" y="{below}" text-anchor="middle">{escape(x_title)}</text>')
@@ -123,4 +131,4 @@ def _line(points: Points, across: _Axis, up: _Axis, colour: str) -> str:
         f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in (p.split(",") for p in at)
     )
     path = f'<polyline points="{" ".join(at)}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    return path + dots
+    return path + dots if len(at) <= 2 * _FEW else path

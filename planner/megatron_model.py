@@ -25,7 +25,8 @@ def read_model(flags: Flags, name: str) -> ModelSpec:
     """
     hidden, layers = flags.need("--hidden-size"), flags.need("--num-layers")
     kinds, order = _kinds(flags, hidden, layers)
-    learned = _position_kind(flags) == "learned_absolute"
+    positions = _position_kind(flags)
+    learned = positions == "learned_absolute"
     return ModelSpec(
         name=name,
         hidden=hidden,
@@ -35,6 +36,7 @@ def read_model(flags: Flags, name: str) -> ModelSpec:
         tied=not flags.has("--untie-embeddings-and-output-weights"),
         norm="rmsnorm" if flags.text("--normalization") == "RMSNorm" else "layernorm",
         positions=flags.need("--max-position-embeddings") if learned else 0,
+        rotary=positions in ("rope", "mrope", "yarn"),
         mtp_layers=flags.integer("--mtp-num-layers", 0) or 0,
         source=f"Megatron arguments in {Path(flags.file).name}",
     )

@@ -20,7 +20,7 @@ from costmodel.strategy import Recompute, Schedule, Strategy
 from planner.export.megatron import FSDP_SHARDING, OPTIONS, PP_BEFORE_DP, SIZES, SWITCHES
 from planner.megatron_model import read_model
 from planner.megatron_text import Flags, read_flags, substitute
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 
 _FSDP_STAGES = {name: stage for stage, name in FSDP_SHARDING.items()} | {"optim": 1, "no_shard": 0}
 
@@ -192,7 +192,11 @@ def _rank_layers(flags: Flags, layers: int, pp: int) -> tuple[int, ...]:
 def _placement(flags: Flags, counts: Sequence[int]) -> tuple[Placement, Recompute]:
     recompute, block = _recompute(flags)
     chunks = tuple(
-        Chunk(first_layer=sum(counts[:stage]), layers=count, recomputed=min(block, count))
+        Chunk(
+            first_layer=sum(counts[:stage]),
+            layers=count,
+            recomputed=count if recompute == "full" else min(block, count),
+        )
         for stage, count in enumerate(counts)
     )
     return Placement(chunks=chunks), recompute

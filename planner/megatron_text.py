@@ -17,6 +17,7 @@ from costmodel.load import parse_yaml, read_text
 
 _SHELL_ENDINGS = frozenset({".sh", ".bash", ".slurm", ".sbatch"})
 _YAML_ENDINGS = frozenset({".yaml", ".yml"})
+MEGATRON_ENDINGS = _SHELL_ENDINGS | _YAML_ENDINGS | {".args"}
 _SHELL_TOKEN = re.compile(
     r"""(?:\$\(\(.*?\)\)|\$\([^()]*\)|\$\{[^}]*\}|"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""",
     re.DOTALL,

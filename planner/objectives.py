@@ -12,7 +12,7 @@ from costmodel.errors import InputError
 from costmodel.pricing import Pricer
 from costmodel.units import KIB
 from planner.explain import with_gpus
-from planner.plan import Plan, SearchResult, SearchStatus
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.search import DEFAULT_TOLERANCE, plan

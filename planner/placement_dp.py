@@ -9,13 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.coefficients import Arrangement, Coefficients
+from planner.coefficients import Arrangement, Coefficients, Ints
 from planner.rows import Rows
 from planner.stage_tables import NEVER, stage_tables
 from planner.windows import Budgets, Windows
 
 _MANY_RANGES = 200_000
 """Ranges of layers from which tables cost more than finding a tighter cutoff first."""
+_STATE = 200_000
+"""Entries of a stage's table over levels of the finish and ranges, at most."""
+_REFINEMENTS, _FINE = 3, 2e-4
+"""How often levels are refined, and the share of the bound below which their distance does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,25 +90,73 @@ def _within_tight_cutoffs(
         step *= 2
 
 
-def smallest_maximum(rows: Rows) -> tuple[int, list[int]] | None:
-    """Return the bound and the positions of the cuts that attain the smallest maximum of the rows."""
-    if rows.total >= NEVER:
+def smallest_maximum(rows: Rows, *, most_levels: int = 1) -> tuple[int, list[int]] | None:
+    """Return the bound and the positions of the cuts that attain the smallest maximum of the rows.
+
+    Q, the finish at the end of the way back, grows from stage to stage with what the stages hold. With several
+    levels it is part of the state, rounded down to a level, and the levels are refined around the best one.
+    """
+    if max(rows.total, rows.least_finish) >= NEVER:
         return None
-    values = np.where(rows.tables.legal, rows.values(), NEVER)
-    reached, back = np.zeros(values.shape[1], dtype=np.int64), []
-    for value in values:
-        worst = np.maximum(value, reached[:, None])
-        back.append(worst.argmin(axis=0))
-        reached = worst.min(axis=0)
-    if reached[0] >= NEVER:
+    legal = rows.tables.legal
+    most = int(rows.ending.max(initial=rows.least_finish, where=legal))
+    size = legal.shape[1] * legal.shape[2]
+    count = max(1, min(most_levels, _STATE // size))
+    levels = _spread(rows.least_finish, most, count)
+    best: tuple[int, list[int]] | None = None
+    for _ in range(_REFINEMENTS):
+        bound, cuts, level = _bottleneck(rows, levels)
+        if bound >= NEVER:
+            return None
+        if best is None or bound > best[0]:
+            best = bound, cuts
+        above = levels[min(level + 1, len(levels) - 1)]
+        if count == 1 or above - levels[level] < _FINE * bound:
+            break
+        around = _spread(int(levels[max(level - 1, 0)]), int(above), count // 2)
+        levels = np.unique(np.concatenate([levels, around]))
+    if best is None:
         return None
-    offset, offsets = 0, [0]
-    for choice in reversed(back):
-        offset = int(choice[offset])
-        offsets.append(offset)
     low = rows.tables.windows.low
-    cuts = [int(low[cut]) + offset for cut, offset in enumerate(reversed(offsets))]
-    return max(int(reached[0]), rows.textbook()), cuts
+    cuts = [int(low[cut]) + offset for cut, offset in enumerate(best[1])]
+    return max(best[0], rows.textbook()), cuts
+
+
+def _spread(low: int, high: int, count: int) -> Ints:
+    return np.unique(np.linspace(low, max(low, high), count).astype(np.int64))
+
+
+def _bottleneck(rows: Rows, levels: Ints) -> tuple[int, list[int], int]:
+    """Return bound, offsets of the cuts and level of Q of the smallest maximum; Q counts as its level."""
+    reached = np.full((len(levels), rows.tables.legal.shape[1]), NEVER)
+    reached[0, 0] = 0
+    at = np.arange(len(levels))[:, None, None]
+    steps = []
+    for stage in range(rows.stages):
+        level = np.searchsorted(levels, rows.ending[stage], side="right") - 1
+        # A state of level q comes from the same level if the stage ends below it, from any lower one if at it.
+        lowest = np.minimum.accumulate(reached, axis=0)[:, :, None]
+        source = np.where(level < at, reached[:, :, None], np.where(level == at, lowest, NEVER))
+        source[0] = np.where(level <= 0, reached[0][:, None], NEVER)
+        back, own = rows.stage(stage)
+        value = np.maximum(source, np.maximum(back + (levels - levels[0])[:, None, None], own))
+        steps.append((reached, level, value.argmin(axis=1)))
+        reached = value.min(axis=1)
+    best = int(reached[:, 0].argmin())
+    bound = min(int(reached[best, 0]), int(NEVER))
+    return bound, _offsets(steps, best) if bound < NEVER else [], best
+
+
+def _offsets(steps: list[tuple[Ints, Ints, Ints]], level: int) -> list[int]:
+    """Walk back from the last cut at the given level."""
+    offset, offsets = 0, [0]
+    for reached, ends, choice in reversed(steps):
+        start = int(choice[level, offset])
+        if ends[start, offset] == level:
+            level = int(reached[: level + 1, start].argmin())
+        offset = start
+        offsets.append(offset)
+    return offsets[::-1]
 
 
 def _arrangement(rows: Rows, cuts: list[int]) -> Arrangement:

@@ -6,13 +6,16 @@ SVG is written here; PNG needs matplotlib (the extra ``plot``).
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape
 
 from costmodel.errors import InputError
 from costmodel.timeline import Timeline
 from costmodel.units import NS_PER_S, format_seconds
-from planner.files import write_files
+from planner.files import write_all
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Colours of Okabe and Ito (2008), told apart with every kind of colour blindness.
 COLOURS: Mapping[str, str] = {
@@ -43,11 +46,27 @@ def write_plot(path: Path, timeline: Timeline, title: str) -> Path:
     Raises:
         InputError: If the ending is another, matplotlib is missing for PNG, or the file cannot be written.
     """
-    if path.suffix == ".svg":
-        return write_files(path.parent, {path.name: svg(timeline, title)})[0]
-    if path.suffix == ".png":
-        return write_files(path.parent, {path.name: png(timeline, title)})[0]
-    raise InputError("must end in .svg or .png", key="plot", value=path.name)
+    return write_all({path: picture(path.name, timeline, title)})[0]
+
+
+def picture(name: str, timeline: Timeline, title: str) -> str | bytes:
+    """Return the content of a picture file; the ending of its ``name`` selects SVG or PNG.
+
+    Raises:
+        InputError: If the ending is another, or matplotlib is missing for PNG.
+    """
+    check_picture_name(name)
+    return svg(timeline, title) if name.endswith(".svg") else png(timeline, title)
+
+
+def check_picture_name(name: str) -> None:
+    """Check that a picture can be drawn into a file called ``name``.
+
+    Raises:
+        InputError: If its ending is neither .svg nor .png.
+    """
+    if not name.endswith((".svg", ".png")):
+        raise InputError("must end in .svg or .png", key="plot", value=name)
 
 
 def boxes(timeline: Timeline) -> Iterator[Box]:
@@ -81,20 +100,31 @@ def svg(timeline: Timeline, title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def png(timeline: Timeline, title: str) -> bytes:
-    """Return the picture as PNG bytes.
+def import_figure() -> "type[Figure]":
+    """Return matplotlib's figure, which draws without a window.
 
     Raises:
         InputError: If matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
     except ImportError as error:
         raise InputError(
             "needs matplotlib: pip install 'shardplan[plot]'", key="plot", nearest=".svg"
         ) from error
-    figure = Figure(figsize=(12, 1.5 + 0.35 * len(timeline.spans)), layout="constrained")
+    return Figure
+
+
+def png(timeline: Timeline, title: str) -> bytes:
+    """Return the picture as PNG bytes.
+
+    Raises:
+        InputError: If matplotlib is not installed.
+    """
+    figure_type = import_figure()
+    from matplotlib.patches import Patch
+
+    figure = figure_type(figsize=(12, 1.5 + 0.35 * len(timeline.spans)), layout="constrained")
     axes = figure.subplots()
     found = list(boxes(timeline))
     for box in found:

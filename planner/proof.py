@@ -10,9 +10,10 @@ import time
 import numpy as np
 
 from costmodel.timeline import CriticalPath
-from planner.candidate import Candidate
+from planner.candidate import Candidate, Tier
 from planner.enumeration import Enumerated, enumerate_placements
 from planner.local_search import Incumbent, gather_paths, improve
+from planner.placement_dp import smallest_maximum
 from planner.rows import Rows
 from planner.stage_tables import stage_tables
 from planner.stage_values import StageValues
@@ -22,15 +23,19 @@ _BUNDLE = 24
 """Neighbours of a solver placement whose paths are added; fewer mean more solves."""
 _PATHS = 240
 """Rows kept for a solve; beyond that only the tightest at the incumbent."""
-_FIRST_SLICE_S, _BUDGET_S = 1.0, 10.0
+_FIRST_SLICE_S, _BUDGET_S = 0.05, 0.4
 """Deterministic seconds of the first solve, and of all solves of a strategy where a gap is tolerated."""
 _MANY_RANGES = 3_000_000
 """Ranges of layers from which enumeration is not tried."""
+_LEVELS = 12
+"""Levels of the finish in the bound."""
 _NEVER = 1 << 62
 
 
 def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: float) -> bool:
-    """Raise the lower bound of ``candidate`` to its goal, improving its placement on the way.
+    """Raise the lower bound of ``candidate`` towards its goal, improving its placement on the way.
+
+    The first call only refines the bound, which is cheap; the next one proves.
 
     Args:
         candidate: A candidate with its stage values and a placement.
@@ -47,6 +52,11 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
     proof.tolerance, proof.worst_ns, proof.deadline = tolerance, worst_ns, deadline
     if candidate.lower_ns >= proof.goal():
         return True
+    if candidate.lower_ns >= proof.goal():
+        return True
+    if candidate.tier is Tier.OPEN:
+        candidate.tier = Tier.REFINED
+        return proof.refine_bound()
     table = proof.enumerated()
     return proof.by_solver() if table is None else proof.by_enumeration(table)
 
@@ -69,6 +79,20 @@ class _Proof:
 
     def _raise(self, lower_ns: int) -> None:
         self.candidate.lower_ns = max(self.candidate.lower_ns, lower_ns)
+
+    def refine_bound(self) -> bool:
+        """Bound with levels of the finish over what is below the cutoff; try the placement that attains it."""
+        cutoff = self.cutoff()
+        windows = Budgets(self.candidate.given).narrow(float(cutoff))
+        if windows is None:
+            self._raise(cutoff)
+            return True
+        rows = Rows(self.candidate.given, stage_tables(self.candidate.given, windows))
+        found = smallest_maximum(rows, most_levels=_LEVELS)
+        self._raise(cutoff if found is None else min(cutoff, found[0]))
+        if found is not None and self.candidate.lower_ns < self.goal():
+            self._learn(tuple(found[1]))
+        return self.candidate.lower_ns >= self.goal()
 
     def enumerated(self) -> Enumerated | None:
         """Return all placements below the cutoff, or else below the goal; None if there are too many."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from costmodel.errors import InputError
 from costmodel.graph import ModelGraph
 from costmodel.spec import ClusterSpec, TrainingSpec
 
@@ -13,6 +14,25 @@ DECISIONS: tuple[str, ...] = (
     "placement_order",
 )  # fmt: skip
 """What the search decides, in the order of the strategy's fields."""
+
+ORDERED: tuple[str, ...] = ("tp", "cp", "ep", "dp", "pp")
+"""The degrees that a placement order names."""
+
+
+def check_order(value: object, key: str) -> str:
+    """Return ``value`` if it is a placement order.
+
+    Raises:
+        InputError: If it does not order each of the degrees once.
+    """
+    if not isinstance(value, str) or sorted(value.split("-")) != sorted(ORDERED):
+        raise InputError(
+            "must order tp, cp, ep, dp and pp from the nearest ranks outwards",
+            key=key,
+            value=value,
+            nearest=("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"),
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

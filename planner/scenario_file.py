@@ -15,14 +15,16 @@ from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, T
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
-from planner.scenario import DECISIONS, Bound, Scenario
+from planner.megatron_model import read_model
+from planner.megatron_text import MEGATRON_ENDINGS, read_flags
+from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
 SCHEMA = 1
 MAX_GPUS = 10**6
 MAX_COUNT = 10**9
 
-_KEYS = (
+SCENARIO_KEYS = (
     "schema",
     "name",
     "model",
@@ -59,25 +61,37 @@ def load_scenario(path: Path | str, *, gpus: int | None = None) -> Scenario:
 
 
 def scenario_from_mapping(
-    data: object, *, file: str = "scenario", base: Path | None = None, gpus: int | None = None
+    data: object,
+    *,
+    file: str = "scenario",
+    base: Path | None = None,
+    gpus: int | None = None,
+    graph: ModelGraph | None = None,
 ) -> Scenario:
     """Return the scenario that a mapping with the keys of a scenario file describes.
+
+    Args:
+        data: The keys and values.
+        file: Named in messages.
+        base: Folder from which relative paths start.
+        gpus: Budget that replaces the mapping's.
+        graph: A traced model that stands for the key ``model``.
 
     Raises:
         InputError: As ``load_scenario``.
     """
     try:
         fields = as_fields(data, file)
-        fields.refuse_unknown(_KEYS)
-        return _scenario(fields, base or Path(), gpus)
+        fields.refuse_unknown(SCENARIO_KEYS)
+        return _scenario(fields, base or Path(), gpus, graph)
     except InputError as error:
         raise (error if error.file else error.within(file)) from error
 
 
-def _scenario(fields: Fields, base: Path, gpus: int | None) -> Scenario:
+def _scenario(fields: Fields, base: Path, gpus: int | None, traced: ModelGraph | None) -> Scenario:
     if fields.integer("schema", default=SCHEMA) != SCHEMA:
         raise fields.error("is not a schema this version reads", "schema", nearest=SCHEMA)
-    graph = build_graph(_model(fields, base))
+    graph = traced or build_graph(_model(fields, base))
     cluster, counts = _cluster(fields, base, gpus)
     limits = _part(fields, "limits")
     limits.refuse_unknown(("memory", "max_global_batch"))
@@ -117,10 +131,14 @@ def _model(fields: Fields, base: Path) -> ModelSpec:
     if isinstance(value, Mapping):
         return model_from_mapping(value, fields.file)
     name = fields.text("model")
-    is_path = "/" in name or Path(name).suffix == ".json" or (base / name).is_dir()
-    if name not in catalog.names("models") and is_path:
-        return huggingface.read_model(_existing(base, name, "model"))
-    return catalog.model(name)
+    ending = Path(name).suffix
+    is_path = "/" in name or ending == ".json" or (base / name).is_dir()
+    if name in catalog.names("models") or not (is_path or ending in MEGATRON_ENDINGS):
+        return catalog.model(name)
+    path = _existing(base, name, "model")
+    if ending in MEGATRON_ENDINGS:
+        return read_model(read_flags(path), path.stem)
+    return huggingface.read_model(path)
 
 
 def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec, tuple[int, ...]]:
@@ -232,7 +250,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _memory_limit(limits: Fields, cluster: ClusterSpec) -> int:
-    device = cluster.device
+    device = min((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
     if "memory" not in limits.values:
         return device.usable_bytes
     limit = parse_bytes(limits.values["memory"], limits.key("memory"))
@@ -340,16 +358,7 @@ def _share(decision: str, value: object, fields: Fields) -> float:
 
 
 def _order(decision: str, value: object, fields: Fields) -> str:
-    if not isinstance(value, str) or sorted(value.split("-")) != sorted(
-        ["tp", "cp", "ep", "dp", "pp"]
-    ):
-        raise InputError(
-            "must order tp, cp, ep, dp and pp from the nearest ranks outwards",
-            key=fields.key(decision),
-            value=value,
-            nearest=("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"),
-        )
-    return value
+    return check_order(value, fields.key(decision))
 
 
 def _whole(decision: str, value: object, fields: Fields) -> int:

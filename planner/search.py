@@ -10,7 +10,8 @@ from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.engine import EngineResult, RankedPlan, search
 from planner.explain import levers, rejections
-from planner.plan import Plan, SearchCounts, SearchResult, SearchStatus
+from planner.no_recomputation import search_prices
+from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.space import Space, enumerate_space
@@ -27,6 +28,7 @@ def plan(
     tolerance: float = DEFAULT_TOLERANCE,
     time_limit_s: float | None = None,
     pricer: Pricer | None = None,
+    explain: bool = True,
 ) -> SearchResult:
     """Return the ``top`` best plans of the scenario's space with their certificate.
 
@@ -36,6 +38,7 @@ def plan(
         tolerance: Gap within which the answer counts as optimal; 0 asks for the exact proof.
         time_limit_s: When to stop with the best so far and an honest gap; None is never.
         pricer: Prices made before for the same model, cluster and training.
+        explain: Whether to try, where nothing fits, what would make it fit; each lever is a search of its own.
 
     Raises:
         TimeLimitError: If the time ended before any plan was found.
@@ -46,14 +49,17 @@ def plan(
     space = enumerate_space(scenario)
     found = search(
         space.columns,
-        pricer,
+        search_prices(scenario, pricer),
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=top,
         tolerance=tolerance,
         time_limit_s=time_limit_s,
         uneven=scenario.uneven_stages,
     )
-    return _result(scenario, pricer, space, found, tolerance, begun)
+    result = _result(scenario, pricer, space, found, tolerance, begun)
+    if result.plans or not explain:
+        return result
+    return replace(result, levers=levers(scenario, space, found))
 
 
 def _result(
@@ -85,7 +91,6 @@ def _result(
             simulated=found.simulated,
             seconds=time.perf_counter() - begun,
         ),
-        levers=levers(scenario, space, found) if not plans else (),
     )
 
 

@@ -8,13 +8,15 @@ from costmodel.simulator import iteration_ns
 from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
 from costmodel.units import KIB, NS_PER_S
+from costmodel.verdict import Verdict
 from planner.assemble import build_plan
 from planner.bands import band_of
 from planner.check import Violation, broken_placement, broken_rules
 from planner.coefficients import Arrangement, coefficients
 from planner.columns import columns_of
+from planner.fit import plan_verdict
 from planner.host import broken_host
-from planner.plan import Placement, Plan
+from planner.plans import Placement, Plan
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -30,6 +32,7 @@ class Simulation:
         violations: Broken rules; empty exactly if there is a plan.
         plan: The prediction, whether it fits the memory limit or not.
         work: What was simulated, for the timeline.
+        verdict: Whether the plan fits, might, or does not.
     """
 
     strategy: Strategy
@@ -37,6 +40,7 @@ class Simulation:
     plan: Plan | None = None
     cost: StrategyCost | None = None
     work: PipelineWork | None = None
+    verdict: Verdict | None = None
 
 
 def simulate_strategy(
@@ -85,7 +89,14 @@ def simulate_placement(
         demand_bytes=given.peak_kib(arrangement) * KIB,
         price_shares=pricer.prices.shares(),
     )
-    return Simulation(strategy=strategy, violations=(), plan=plan, cost=cost, work=work)
+    return Simulation(
+        strategy=strategy,
+        violations=(),
+        plan=plan,
+        cost=cost,
+        work=work,
+        verdict=plan_verdict(plan, scenario.cluster.device),
+    )
 
 
 def arrangement_of(placement: Placement) -> Arrangement:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from costmodel.memory_behaviour import memory_behaviour
 from costmodel.strategy import RECOMPUTES, SCHEDULES, Strategy
 from planner.columns import COLUMN_NAMES, Columns, IntColumn, columns_of
 from planner.rules import RULES, Facts, Rule, facts_of
@@ -55,6 +57,13 @@ class Space:
 def enumerate_space(scenario: Scenario) -> Space:
     """Return every legal strategy within the scenario's bounds."""
     return _Grid(scenario).grown()
+
+
+def admitted(columns: Columns, name: str, scenario: Scenario) -> NDArray[np.bool_]:
+    """Return which rows take a value of the decision ``name`` that the scenario's bound admits."""
+    values, place = np.unique(columns.column(name), return_inverse=True)
+    bound = scenario.bound(name)
+    return np.array([bound.admits(_decoded(name, int(value))) for value in values])[place]
 
 
 class _Grid:
@@ -124,11 +133,17 @@ class _Grid:
         return (0,)
 
     def _recomputes(self) -> tuple[int, ...]:
-        """Selective recomputation drops the unfused scores; fused attention keeps none, so it saves nothing."""
-        names = ["none"] + ["selective"] * (self._scenario.training.attention == "standard")
-        fixed = self._scenario.bound("recompute").allowed
-        chosen = RECOMPUTES if fixed is not None else names
-        return tuple(RECOMPUTES.index(name) for name in RECOMPUTES if name in chosen)
+        """What layers that do not recompute fully may recompute; ``full`` alone makes every layer recompute fully.
+
+        Selective recomputation of the attention core drops the unfused scores; fused attention keeps none, so
+        there it would save nothing.
+        """
+        training, asked = self._scenario.training, self._scenario.bound("recompute").allowed
+        if asked == ("full",):
+            return (RECOMPUTES.index("full"),)
+        core_only = memory_behaviour(training).selective == "core"
+        fused = training.attention == "flash" and core_only and asked is None
+        return tuple(RECOMPUTES.index(name) for name in ("none", "selective")[: 1 if fused else 2])
 
     def _cross(self, name: str, values: Sequence[int]) -> None:
         """Combine every row with every value the decision's bound admits."""

@@ -7,9 +7,9 @@ from typing import Any
 from costmodel.errors import InputError
 from costmodel.fields import nearest_names
 from costmodel.strategy import FIELD_NAMES, RECOMPUTES, SCHEDULES, Strategy
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 from planner.rules import divides_evenly
-from planner.scenario import Scenario
+from planner.scenario import Scenario, check_order
 
 _DISTSIM = re.compile(r"^(\d+)M(\d+)P(\d+)D$", re.IGNORECASE)
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
@@ -69,7 +69,7 @@ def _value(name: str, text: str) -> object:
             raise InputError("must be true or false", key=key, value=text)
         return _TRUE[text.lower()]
     if name == "placement_order":
-        return text
+        return check_order(text, key)
     if name.startswith("offload"):
         return _share(text, key)
     if not text.isdecimal() or not int(name not in ("zero", "zero_group")) <= int(text) <= 10**6:

@@ -17,8 +17,8 @@ from costmodel.cost import StrategyCost
 from costmodel.linear import ChunkContent, StageTerm
 from costmodel.timeline import Span, Timeline
 from planner.assemble import chunk_contents
-from planner.files import write_files
-from planner.plan import Plan
+from planner.files import write_all
+from planner.plans import Plan
 
 Event = dict[str, Any]
 Shares = Mapping[tuple[str, int], tuple[float, ...]]
@@ -55,9 +55,13 @@ def write_trace(path: Path, plan: Plan, timeline: Timeline, cost: StrategyCost) 
     Raises:
         InputError: If the file cannot be written.
     """
+    return write_all({path: trace_bytes(path.name, plan, timeline, cost)})[0]
+
+
+def trace_bytes(name: str, plan: Plan, timeline: Timeline, cost: StrategyCost) -> bytes:
+    """Return the content of a trace file called ``name``, compressed if that ends in ``.gz``."""
     text = json.dumps(trace(plan, timeline, cost), separators=(",", ":")).encode()
-    data = gzip.compress(text, mtime=0) if path.suffix == ".gz" else text
-    return write_files(path.parent, {path.name: data})[0]
+    return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
 
 
 def trace(plan: Plan, timeline: Timeline, cost: StrategyCost) -> dict[str, Any]:

@@ -57,10 +57,14 @@ def trace_builder(builder: Builder, name: str, element_bytes: int = 2) -> ModelG
     """Build a module on the meta device and trace it; see ``trace_module``.
 
     Raises:
-        InputError: If the builder returns something else, or as ``trace_module``.
+        InputError: If the builder fails or returns something else, or as ``trace_module``.
     """
-    with torch.device("meta"):
-        built = builder()
+    try:
+        with torch.device("meta"):
+            built = builder()
+    except Exception as error:
+        rule = f"failed with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise InputError(rule, key="module", value=name) from error
     if not _is_built(built):
         raise InputError("must return a module and a tuple of inputs", key="module", value=name)
     module, inputs = built

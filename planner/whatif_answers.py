@@ -1,20 +1,21 @@
 """Answers to what-if questions as JSON data and text; each returns both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError
+from costmodel.load import parse_yaml
 from costmodel.units import format_bytes, format_seconds, parse_bytes
 from planner.answer_json import plan_to_json
 from planner.answer_text import layers_label, table
 from planner.explain import with_gpus
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario import Scenario
 from planner.search import plan
-from planner.whatif import (
+from planner.source import Source
+from planner.whatif_search import (
     MemoryStep,
     Variant,
     fewest_gpus,
@@ -38,20 +39,30 @@ class Answer:
     found: bool
 
 
-def answer_memory(scenario: Scenario, text: str) -> Answer:
+def answer_memory(
+    scenario: Scenario, text: str, on_step: Callable[[MemoryStep], None] | None = None
+) -> Answer:
     """Answer ``--memory``: the given limits, or every threshold for ``sweep``.
+
+    Args:
+        scenario: The question.
+        text: Limits separated by commas, or ``sweep``.
+        on_step: Called with every step of a sweep as it is found, for progress.
 
     Raises:
         InputError: If a limit is no size.
     """
     if text == "sweep":
-        return _sweep(scenario)
+        return _sweep(scenario, on_step)
     limits = [parse_bytes(part.strip(), "--memory") for part in text.split(",")]
-    return _variants(memory_points(scenario, limits), "memory")
+    answer = _variants(memory_points(scenario, limits), "memory")
+    for variant, limit in zip(answer.data["variants"], limits, strict=True):
+        variant["memory_bytes"] = limit
+    return answer
 
 
-def _sweep(scenario: Scenario) -> Answer:
-    steps = memory_sweep(scenario)
+def _sweep(scenario: Scenario, on_step: Callable[[MemoryStep], None] | None) -> Answer:
+    steps = memory_sweep(scenario, on_step=on_step)
     price = price_of_memory(steps, scenario.memory_limit_bytes)
     rows = [
         [format_bytes(step.memory_bytes), *_cells(step.plan), f"{step.gap:.2%}"] for step in steps
@@ -111,19 +122,32 @@ def _recomputed(of: Plan) -> int:
     return sum(chunk.recomputed for chunk in of.placement.chunks)
 
 
-def answer_set(path: Path, settings: Sequence[str]) -> Answer:
+def answer_set(source: Source, settings: Sequence[str]) -> Answer:
     """Answer ``--set KEY=V1,V2`` for one or several keys.
 
     Raises:
         InputError: If a setting is no KEY=VALUES or the scenario is wrong.
     """
-    grid: dict[str, list[str]] = {}
+    grid: dict[str, list[object]] = {}
     for setting in settings:
         key, equals, values = setting.partition("=")
         if not equals or not key or not values:
             raise InputError("must be KEY=V1,V2,..", key="--set", value=setting)
-        grid[key.strip()] = [value.strip() for value in values.split(",")]
-    return _variants(set_grid(path, grid), "set")
+        grid[key.strip()] = _values(values, f"--set {key.strip()}")
+    return answer_grid(source, grid)
+
+
+def _values(text: str, key: str) -> list[object]:
+    """Return the values of a comma-separated list; commas inside brackets and braces belong to a value."""
+    found = parse_yaml(f"[{text}]", key)
+    if not isinstance(found, list):
+        raise InputError("must be values separated by commas", key=key, value=text)
+    return found
+
+
+def answer_grid(source: Source, grid: Mapping[str, Sequence[object]]) -> Answer:
+    """Answer for every combination of values of the keys in ``grid``."""
+    return _variants(set_grid(source, grid), "set")
 
 
 def answer_gpus(scenario: Scenario, text: str) -> Answer:
@@ -198,7 +222,9 @@ def answer_fewest(scenario: Scenario) -> Answer:
     if variant is None:
         budget = scenario.gpu_counts[-1]
         return Answer(
-            data={"gpus": None}, text=f"No plan fits on up to {budget} GPUs.", found=False
+            data={"gpus": None, "variants": []},
+            text=f"No plan fits on up to {budget} GPUs.",
+            found=False,
         )
     found = _variants((variant,), "gpus")
     data = {"gpus": int(variant.label), **found.data}
@@ -218,7 +244,9 @@ def answer_largest(scenario: Scenario, key: str) -> Answer:
 
     found = largest(changed, start, limit)
     if found is None:
-        return Answer(data={key: None}, text=f"Not even {key} {start} fits.", found=False)
+        return Answer(
+            data={key: None, "variants": []}, text=f"Not even {key} {start} fits.", found=False
+        )
     value, result = found
     answer = _variants((Variant(label=f"{value}", result=result),), key)
     return Answer(
@@ -290,6 +318,7 @@ def _variant_data(variant: Variant) -> dict[str, Any]:
     best, result = variant.best, variant.result
     return {
         "label": variant.label,
+        **({"set": dict(variant.changes)} if variant.changes else {}),
         "error": variant.error,
         "status": str(result.status) if result else None,
         "iteration_s": best.iteration_s if best else None,

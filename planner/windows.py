@@ -138,10 +138,12 @@ class Budgets:
         reach = _Reach(self.given, self._budgets(cutoff_ns))
         for stage in range(self.stages):
             high[stage + 1] = min(high[stage + 1], reach.up(stage, high[stage]))
+            if high[stage + 1] < low[stage + 1]:
+                return None
         for stage in reversed(range(self.stages)):
             low[stage] = max(low[stage], reach.down(stage, low[stage + 1]))
-        if any(one > other for one, other in zip(low, high, strict=True)):
-            return None
+            if high[stage] < low[stage]:
+                return None
         return Windows(np.array(low, dtype=np.int64), np.array(high, dtype=np.int64))
 
     def least_cutoff(self, above_ns: float, below_ns: float) -> float:

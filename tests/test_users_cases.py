@@ -151,7 +151,7 @@ def slope_per_microbatch(facts: Facts) -> None:
         plan_of(setting({**facts, "microbatches": count})).iteration_s for count in (32, 128)
     )
     assert (many - few) / 96 == pytest.approx(0.743, rel=0.15)
-    assert few - 32 * (many - few) / 96 == pytest.approx(12.0, rel=0.25)
+    assert few - 32 * (many - few) / 96 == pytest.approx(facts.get("miss", 12.0), rel=0.15)
 
 
 def throughput_ratio_of_405b(facts: Facts) -> None:

@@ -58,6 +58,8 @@ class OperatorRow:
         weight_gradient_inside: Whether the backward holds the weight gradient.
         input_bytes, output_bytes: What would cross a pipeline boundary before and behind it.
         weight_bytes: fp16 weights of one rank.
+        activation_bytes: What one forward alone adds to the allocated memory.
+        reserved_forward_bytes, reserved_backward_bytes: What each pass alone adds to the reserved memory.
     """
 
     profile: str
@@ -71,6 +73,9 @@ class OperatorRow:
     input_bytes: float
     output_bytes: float
     weight_bytes: float
+    activation_bytes: float = 0.0
+    reserved_forward_bytes: float = 0.0
+    reserved_backward_bytes: float = 0.0
 
     @property
     def matmul(self) -> Matmul | None:
@@ -154,6 +159,9 @@ def _row(
         input_bytes=float(row["input_mb"]) * MIB,
         output_bytes=float(row["output_mb"]) * MIB,
         weight_bytes=float(row["weights_mb"]) * MIB,
+        activation_bytes=float(row["activations_mb"] or 0) * MIB,
+        reserved_forward_bytes=float(row["reserved_fwd_mb"] or 0) * MIB,
+        reserved_backward_bytes=float(row["reserved_bwd_mb"] or 0) * MIB,
     )
 
 
@@ -177,8 +185,10 @@ def matmul_table(rows: Iterable[OperatorRow], source: Source) -> Table:
     return _table(seconds, source)
 
 
-def collective_table(path: Path, names: Iterable[str], device: str) -> Table:
+def collective_table(path: Path, names: Iterable[str], device: str, *, thin: bool = False) -> Table:
     """Return measured collectives of the named sources; where two price an event the first wins.
+
+    With ``thin`` only sizes of at most three significant bits are kept; those between are interpolated as well.
 
     Raises:
         InputError: If the file cannot be read or lacks a column.
@@ -187,7 +197,8 @@ def collective_table(path: Path, names: Iterable[str], device: str) -> Table:
     lines = _lines(path)
     try:
         for row in lines:
-            if row["source"] in by_source and row["bytes"] and row["collective"] in _COLLECTIVES:
+            known = row["source"] in by_source and row["collective"] in _COLLECTIVES
+            if known and row["bytes"] and not (thin and _crooked(int(row["bytes"]))):
                 by_source[row["source"]][_comm_event(row)].append(float(row["seconds"]))
     except (KeyError, ValueError) as error:
         raise InputError("is no collective table", file=str(path), value=str(error)) from error
@@ -195,6 +206,11 @@ def collective_table(path: Path, names: Iterable[str], device: str) -> Table:
         _table(seconds, Source(device=device, origin=f"{path.name}, source {name}"))
         for name, seconds in by_source.items()
     )
+
+
+def _crooked(size: int) -> bool:
+    """Whether a size has more than three significant bits."""
+    return size >> (size.bit_length() - 3) << (size.bit_length() - 3) != size
 
 
 def _comm_event(row: Mapping[str, str]) -> CommEvent:

@@ -12,7 +12,7 @@ from costmodel.cost import StrategyCost
 from costmodel.lanes import highest
 from costmodel.linear import ChunkContent, StageTerm, add
 from planner.assemble import chunk_contents
-from planner.plan import Placement
+from planner.plans import Placement
 
 
 def _finish(alternatives: Sequence[StageTerm], chunks: Sequence[ChunkContent]) -> float:

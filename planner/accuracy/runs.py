@@ -26,7 +26,7 @@ from costmodel.spec import (
 from costmodel.strategy import RECOMPUTES, Recompute, Strategy
 from planner.accuracy.hardware import cluster_of, device_name
 from planner.accuracy.stack import Row, framework_of, options_of, text_of
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 
 _PRECISIONS: dict[str, Precision] = {
     "fp8": "fp8",

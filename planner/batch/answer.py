@@ -11,7 +11,7 @@ from planner.batch.journal import Journal
 from planner.batch.machines import OpenExecutor, local_processes
 from planner.batch.run import Progress, run_tasks
 from planner.batch.tasks import Outcome, PlanFunction, Task, read_task
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.front import PlannedSize, allowed_groups, job_from, sizes_to_plan
 from planner.pool.model import BatchMode, GpuGroup, Job, Pool, Request
 from planner.pool.read import SECONDS_PER_HOUR
@@ -163,7 +163,7 @@ def _planned(group: GpuGroup, gpus: int, best: Mapping[str, Any]) -> PlannedSize
 def _task(request: Request, cluster: Mapping[str, Any] | None = None) -> Task | str:
     """Return the task, or the error that its scenario file ends in."""
     try:
-        return read_task(request.scenario, cluster)
+        return read_task(request, cluster)
     except ShardplanError as error:
         return str(error)
 

@@ -29,7 +29,7 @@ class Journal:
         """
         if self.path is None:
             return
-        line = json.dumps({"key": key, **asdict(outcome)}, sort_keys=True) + "\n"
+        line = json.dumps({"key": key, **asdict(outcome)}) + "\n"
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:

@@ -24,7 +24,7 @@ def local_processes(tasks: int, threads_per_task: int = 1) -> OpenExecutor:
     return open_pool
 
 
-def dask_cluster(address: str) -> OpenExecutor:
+def dask_cluster(address: str, timeout_s: float = 10.0) -> OpenExecutor:
     """Return how to reach the scheduler at ``address``, for example ``tcp://10.0.0.1:8786``.
 
     A task whose worker dies is given to another worker by the scheduler.
@@ -32,7 +32,7 @@ def dask_cluster(address: str) -> OpenExecutor:
 
     @contextlib.contextmanager
     def open_client() -> Iterator[Executor]:
-        client = _client(address)
+        client = _client(address, timeout_s)
         try:
             yield client.get_executor(retries=3)
         finally:
@@ -41,15 +41,16 @@ def dask_cluster(address: str) -> OpenExecutor:
     return open_client
 
 
-def _client(address: str) -> Any:
+def _client(address: str, timeout_s: float) -> Any:
     try:
-        from distributed import Client
+        import distributed
     except ImportError as error:
         raise InputError(
             "needs the extra dask", key="--scheduler", nearest="pip install 'shardplan[dask]'"
         ) from error
+    connect: Any = distributed.Client
     try:
-        return Client(address, timeout=10)
+        return connect(address, timeout=timeout_s)
     except (OSError, ValueError) as error:
         rule = f"must be the address of a running Dask scheduler ({_one_line(error)})"
         raise InputError(

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ShardplanError
+from costmodel.fields import as_fields
 from costmodel.load import read_data
 from planner.answer_json import SCHEMA, result_to_json
-from planner.plan import SearchResult
+from planner.plans import SearchResult
+from planner.pool.model import Request
 from planner.scenario import Scenario
 from planner.scenario_file import scenario_from_mapping
 
@@ -63,17 +65,20 @@ class Outcome:
         return plans[0] if plans else None
 
 
-def read_task(path: str, cluster: Mapping[str, Any] | None = None) -> Task:
-    """Read a scenario file into a task, on ``cluster`` if one is given.
+def read_task(request: Request, cluster: Mapping[str, Any] | None = None) -> Task:
+    """Return the task of one model, on ``cluster`` if one is given.
 
     Raises:
-        InputError: If the file cannot be read or is no mapping.
+        InputError: If the scenario file cannot be read or is no mapping.
     """
-    data = read_data(path)
-    if isinstance(data, dict) and cluster is not None:
-        data = data | {"cluster": dict(cluster)}
-    content = data if isinstance(data, dict) else {"model": data}
-    return Task(data=content, file=path, base=str(Path(path).parent))
+    if request.content is not None:
+        data: Mapping[str, Any] = request.content
+        base = request.base
+    else:
+        data = as_fields(read_data(request.scenario), request.scenario).values
+        base = str(Path(request.scenario).parent)
+    placed = data if cluster is None else {**data, "cluster": dict(cluster)}
+    return Task(data=placed, file=request.scenario, base=base)
 
 
 def run_task(task: Task, plan: PlanFunction) -> Outcome:

@@ -4,20 +4,21 @@ from pathlib import Path
 
 import click
 
-from planner.commands.options import json_option, scenario_argument, write_json
+from planner.commands.options import (
+    gpus_option,
+    json_option,
+    scenario_argument,
+    strategy_options,
+    write_json,
+)
 
 
 @click.command(
     "explain", help="Say why a given strategy is not the first plan: illegal, too large, or slower."
 )
 @scenario_argument
-@click.option(
-    "--strategy", "strategy_text", required=True, help="tp=8,pp=4,micro_batch=1,.. or 2M4P2D"
-)
-@click.option("--placement", "placement_text", help="Layers per virtual stage, 20/20/20/20.")
-@click.option(
-    "--gpus", type=click.IntRange(1, 10**6), help="Replaces the scenario's number of GPUs."
-)
+@strategy_options
+@gpus_option
 @json_option
 def command(
     scenario_path: Path,

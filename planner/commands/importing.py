@@ -63,18 +63,45 @@ def kineto(files: tuple[Path, ...], table: Path, gpus_per_node: int | None) -> N
 @_OUTPUT
 @click.option("--profile", required=True, help="Profile in the file, for example mist-a100.")
 @click.option("--device", required=True, help="Device the profile was measured on.")
-def operators(file: Path, table: Path, profile: str, device: str) -> None:
+@click.option("--collectives", type=click.Path(path_type=Path), help="CSV of collectives.")
+@click.option("--licence", default="", help="Licence of the measurements.")
+def operators(
+    file: Path, table: Path, profile: str, device: str, collectives: Path | None, licence: str
+) -> None:
     """Operator tables in CSV: every row that is one matrix product becomes an event."""
-    from costmodel.importers.operators import matmul_table, read_operators
-    from costmodel.table import Source, write
+    from costmodel.importers.operators import collective_table, matmul_table, read_operators
+    from costmodel.table import Source, Table, write
 
-    origin = f"{file.name}, profile {profile}"
-    note = "host clock around a burst of launches of one product, warm caches"
-    found = matmul_table(
-        read_operators(file, profile), Source(device=device, origin=origin, note=note)
+    source = Source(
+        device=device,
+        origin=f"{file.name}, profile {profile}",
+        licence=licence,
+        note="host clock around a burst of launches of one product, warm caches",
     )
+    found = matmul_table(read_operators(file, profile), source)
+    if collectives:
+        found = Table.merge([found, collective_table(collectives, [profile], device, thin=True)])
     write(table, found)
     _say(file, len(found.entries), table)
+
+
+@command.command("megatron")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path))
+@click.option("--cluster", required=True, help="Catalog name of the machine, for example dgx-h100.")
+@click.option("--gpus", type=click.IntRange(1), help="World size, where the file does not say it.")
+@click.option("--variable", "pairs", multiple=True, help="NAME=VALUE of a variable from outside.")
+def megatron(
+    file: Path, output: Path, cluster: str, gpus: int | None, pairs: tuple[str, ...]
+) -> None:
+    """Megatron arguments, a shell script or a functional test, as a scenario file."""
+    from planner.files import write_files
+    from planner.megatron_scenario import scenario_text
+
+    variables = dict(pair.partition("=")[::2] for pair in pairs)
+    text = scenario_text(file, output, cluster=cluster, gpus=gpus, variables=variables)
+    write_files(output.parent, {output.name: text})
+    click.echo(f"{file}: scenario {output}", err=True)
 
 
 def _text(file: Path) -> str:

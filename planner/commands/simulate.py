@@ -1,50 +1,92 @@
 """``shardplan simulate``: one given strategy, its time, memory and legality."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.commands.options import json_option, scenario_argument, write_json
+from planner.commands.options import (
+    export_option,
+    gpus_option,
+    json_file,
+    json_option,
+    json_text,
+    module_option,
+    plot_option,
+    print_answer,
+    scenario_argument,
+    strategy_options,
+    tell_written,
+    trace_option,
+)
+
+if TYPE_CHECKING:
+    from planner.scenario import Scenario
+    from planner.simulation import Simulation
+    from planner.wanted import Wanted
+
+EPILOG = """\b
+Examples:
+  shardplan simulate my.yaml --strategy tp=8,pp=4,micro_batch=1
+  shardplan simulate my.yaml --strategy tp=4,pp=4 --placement 19/20:5/21/20
+  shardplan simulate my.yaml --strategy 8M4P2D --plot timeline.svg --trace timeline.json.gz
+"""
 
 
-@click.command("simulate", help="Predict one given strategy: time, memory, legality.")
+@click.command(
+    "simulate", help="Predict one given strategy: time, memory, legality.", epilog=EPILOG
+)
 @scenario_argument
-@click.option(
-    "--strategy", "strategy_text", required=True, help="tp=8,pp=4,micro_batch=1,.. or 2M4P2D"
-)
-@click.option(
-    "--placement",
-    "placement_text",
-    help="Layers per virtual stage: 20/20/20/20; 20:5 recomputes 5 of the 20.",
-)
-@click.option(
-    "--gpus", type=click.IntRange(1, 10**6), help="Replaces the scenario's number of GPUs."
-)
+@strategy_options
+@gpus_option
+@module_option
 @json_option
+@trace_option
+@plot_option
+@export_option
 def command(
     scenario_path: Path,
     strategy_text: str,
     placement_text: str | None,
     gpus: int | None,
+    module: str | None,
     json_path: str | None,
+    trace: Path | None,
+    plot: Path | None,
+    exports: tuple[str, ...],
 ) -> int:
     """Simulate one strategy and print it; exit code 1 where it is illegal."""
-    from planner.answer_json import plan_to_json
+    from planner.answer_json import simulation_to_json
     from planner.answer_text import simulation_to_text
-    from planner.scenario_file import load_scenario
     from planner.simulation import simulate_strategy
+    from planner.source import source_of
+    from planner.wanted import Wanted, parse_export
 
-    scenario = load_scenario(scenario_path, gpus=gpus)
+    wanted = Wanted(
+        answer=json_file(json_path),
+        trace=trace,
+        plot=plot,
+        exports=tuple(parse_export(text) for text in exports),
+    )
+    wanted.check()
+    scenario = source_of(scenario_path, gpus=gpus, module=module).scenario()
     simulation = simulate_strategy(scenario, strategy_text, placement_text)
-    data: dict[str, Any]
-    if simulation.plan is None:
-        broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
-        data = {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
-    else:
-        data = {"status": "legal", **plan_to_json(simulation.plan)}
-    if json_path:
-        write_json(data, json_path)
-    if json_path != "-":
-        click.echo(simulation_to_text(simulation, scenario), nl=False)
+    data = simulation_to_json(simulation)
+    print_answer(data, simulation_to_text(simulation, scenario), json_path)
+    _write(wanted, scenario, simulation, data)
     return 1 if simulation.plan is None else 0
+
+
+def _write(
+    wanted: "Wanted", scenario: "Scenario", simulation: "Simulation", data: dict[str, Any]
+) -> None:
+    from planner.deliver import drawn_from, plan_files
+    from planner.files import Content, write_all
+
+    files: dict[Path, Content] = {wanted.answer: json_text(data)} if wanted.answer else {}
+    if simulation.plan and wanted.plan_needed:
+        files |= plan_files(wanted, scenario, drawn_from(simulation))
+    elif wanted.plan_needed:
+        click.echo("illegal: no trace, picture or launch files", err=True)
+    write_all(files)
+    tell_written(files)

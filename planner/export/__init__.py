@@ -8,7 +8,7 @@ from costmodel.errors import InputError
 from costmodel.spec import ClusterSpec, ModelSpec, TrainingSpec
 from planner.export.target import Launch, Target
 from planner.files import write_files
-from planner.plan import Plan
+from planner.plans import Plan
 
 __all__ = ["TARGET_NAMES", "export", "target"]
 

@@ -140,7 +140,7 @@ def launch_script(launch: Launch, head: list[str], arguments: str) -> str:
 def files(launch: Launch) -> dict[str, str]:
     """Return configuration and launch script by name."""
     strategy = launch.strategy
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     usage = "# the batch arguments are spelled as in transformers' examples"
     arguments = (
         f"--per_device_train_batch_size {strategy.micro_batch} "

@@ -22,7 +22,7 @@ def config(launch: Launch) -> dict[str, Any]:
     """Return the configuration as plain values."""
     strategy, precision = launch.strategy, launch.training.precision
     values: dict[str, Any] = {
-        "shardplan": header(launch, NAME, VERSION),
+        "shardplan": header(launch, VERSION),
         "train_batch_size": strategy.global_batch,
         "train_micro_batch_size_per_gpu": strategy.micro_batch,
         "gradient_accumulation_steps": strategy.microbatches,
@@ -135,7 +135,7 @@ def refusals(launch: Launch) -> Iterator[Refusal]:
 def files(launch: Launch) -> dict[str, str]:
     """Return configuration and launch script by name."""
     notes = [
-        *header(launch, NAME, VERSION),
+        *header(launch, VERSION),
         "# the program passes --deepspeed_config to deepspeed.initialize",
     ]
     if launch.strategy.pp > 1:

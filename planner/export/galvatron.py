@@ -21,7 +21,7 @@ def config(launch: Launch) -> dict[str, Any]:
     strategy, layers = launch.strategy, len(launch.model.layers)
     full_sharding = int(strategy.zero == 3)
     return {
-        "shardplan": header(launch, NAME, VERSION),
+        "shardplan": header(launch, VERSION),
         "pp_deg": strategy.pp,
         "tp_sizes_enc": _each(layers, strategy.tp),
         "tp_consecutive_flags": _each(layers, 1),
@@ -94,7 +94,7 @@ def files(launch: Launch) -> dict[str, str]:
     )
     return {
         CONFIG_FILE: json.dumps(config(launch), indent=2) + "\n",
-        "run.sh": torchrun_script(launch, header(launch, NAME, VERSION), program),
+        "run.sh": torchrun_script(launch, header(launch, VERSION), program),
     }
 
 

@@ -45,7 +45,7 @@ def refusals(launch: Launch) -> Iterator[Refusal]:
 
 def files(launch: Launch) -> dict[str, str]:
     """Return arguments, accelerate's configuration and launch script by name."""
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     usage = f"# the program reads {ARGUMENTS_FILE} with HfArgumentParser.parse_yaml_file"
     return {
         ARGUMENTS_FILE: "\n".join(head) + "\n" + write_yaml(arguments(launch)),

@@ -279,7 +279,7 @@ def _option_refusals(launch: Launch) -> Iterator[Refusal]:
 
 def files(launch: Launch) -> dict[str, str]:
     """Return flags file and launch scripts by name."""
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     lines = [" ".join(line) for line in flag_lines(launch)]
     world = f"# world size {launch.strategy.gpus}"
     program = Program(

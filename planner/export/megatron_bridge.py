@@ -87,7 +87,7 @@ def refusals(launch: Launch) -> Iterator[Refusal]:
 
 def files(launch: Launch) -> dict[str, str]:
     """Return overrides and launch script by name."""
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     program = Program(
         command='"$BRIDGE_PATH/scripts/training/run_recipe.py" --recipe "$RECIPE" "${overrides[@]}" "$@"',
         required={

@@ -205,7 +205,7 @@ def _bias_lines(attention: AttentionSpec, mlp: MlpSpec) -> Iterator[Line]:
 
 
 def _position_lines(model: ModelSpec, training: TrainingSpec) -> Iterator[Line]:
-    kind = "learned_absolute" if model.positions else "rope"
+    kind = "learned_absolute" if model.positions else "rope" if model.rotary else "none"
     yield ("--position-embedding-type", kind)
     yield ("--max-position-embeddings", str(model.positions or training.sequence))
 

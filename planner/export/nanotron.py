@@ -173,7 +173,7 @@ def _model_refusals(model: ModelSpec) -> Iterator[Refusal]:
 
 def files(launch: Launch) -> dict[str, str]:
     """Return configuration and launch scripts by name."""
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     program = Program(
         command=f'"$NANOTRON_PATH/run_train.py" --config-file "$here/{CONFIG_FILE}" "$@"',
         required={"NANOTRON_PATH": f"folder of {VERSION}"},

@@ -9,11 +9,11 @@ from planner.export.target import Launch
 PORT = 29500  # torchrun's default rendezvous port
 
 
-def header(launch: Launch, target: str, version: str) -> list[str]:
+def header(launch: Launch, version: str) -> list[str]:
     """Return comment lines that say what the file is for, which version reads it and what is predicted."""
     plan = launch.plan
     return [
-        f"# shardplan export for {target} {version}",
+        f"# shardplan export for {version}",
         f"# model {launch.model.name}, {launch.strategy.gpus} GPUs, strategy {launch.strategy.label()}",
         f"# predicted: {format_seconds(plan.iteration_s)} per iteration, peak {format_bytes(plan.peak_memory_bytes)} of {format_bytes(plan.memory_limit_bytes)} per GPU",
     ]

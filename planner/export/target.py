@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from costmodel.errors import InputError
 from costmodel.spec import ClusterSpec, ModelSpec, TrainingSpec
 from costmodel.strategy import FIELD_NAMES, Strategy
-from planner.plan import Chunk, Placement, Plan
+from planner.plans import Chunk, Placement, Plan
 
 PLACEMENT_FIELDS: tuple[str, ...] = tuple(
     f"placement.{item.name}"
@@ -116,7 +116,7 @@ class Target:
         """
         for refusal in self._refusals(launch):
             raise InputError(
-                f"{self.name} {self.version} cannot express this plan: {refusal.rule}",
+                f"{self.version} cannot express this plan: {refusal.rule}",
                 key=refusal.field,
                 value=refusal.value,
                 nearest=refusal.nearest,

@@ -154,7 +154,7 @@ def _training_refusals(launch: Launch) -> Iterator[Refusal]:
 
 def files(launch: Launch) -> dict[str, str]:
     """Return flags, schedule and launch scripts by name."""
-    head = header(launch, NAME, VERSION)
+    head = header(launch, VERSION)
     model = launch.model
     config = CONFIGS.get((len(model.layers), model.hidden, model.vocab))
     module = {

@@ -1,6 +1,7 @@
 """What is given: a pool of GPU groups and the models that want them. Frozen values, hours and GPUs."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costmodel.errors import InputError
@@ -90,7 +91,9 @@ class Request:
 
     Attributes:
         name: Word for reports, unique in the pool.
-        scenario: Path of its scenario file.
+        scenario: Path of its scenario file; where it stands in the pool file, the place there.
+        content: The scenario itself, if it stands in the pool file.
+        base: Folder that paths inside ``content`` are relative to.
         tokens: Tokens to train; None takes what the scenario says.
         deadline_h: Hours from now by which it should be done.
         priority: Weight in the objectives.
@@ -102,6 +105,8 @@ class Request:
 
     name: str
     scenario: str
+    content: Mapping[str, object] | None = None
+    base: str = ""
     tokens: float | None = None
     deadline_h: float | None = None
     priority: int = 1

@@ -1,7 +1,7 @@
 """POOL.yaml to a Pool; whatever is wrong is named by file, key path, value, rule and nearest legal value."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -84,7 +84,7 @@ def _names(models: list[Fields]) -> list[str]:
     taken = {str(model.values["name"]) for model in models if "name" in model.values}
     names = []
     for model in models:
-        stem = Path(model.text("scenario")).stem
+        stem = _stem(model)
         numbered = (f"{stem}-{number}" for number in itertools.count(2))
         free = (name for name in itertools.chain((stem,), numbered) if name not in taken)
         names.append(model.text("name", default="") or next(free))
@@ -92,12 +92,19 @@ def _names(models: list[Fields]) -> list[str]:
     return names
 
 
+def _stem(model: Fields) -> str:
+    """Return the name of the scenario file, or of the model where the scenario stands in the pool file."""
+    if isinstance(model.values.get("scenario"), Mapping):
+        return model.child("scenario").text("model", default="model")
+    return Path(model.text("scenario")).stem
+
+
 def _group(fields: Fields, node_size: NodeSize | None) -> GpuGroup:
     fields.refuse_unknown(_GROUP_KEYS)
     cluster = fields.text("cluster")
-    usual = node_size(cluster) if node_size else USUAL_GPUS_PER_NODE
     values = fields.values
     try:
+        usual = node_size(cluster) if node_size else USUAL_GPUS_PER_NODE
         return GpuGroup(
             name=fields.text("name"),
             cluster=cluster,
@@ -113,8 +120,9 @@ def _group(fields: Fields, node_size: NodeSize | None) -> GpuGroup:
 
 
 def _below(fields: Fields, error: InputError) -> InputError:
-    """Place an error of a value type at its key in the file."""
-    key = fields.key(error.key or "")
+    """Place an error of a value type, or of the catalog, at its key in the file."""
+    name = (error.key or "").rpartition(".")[2]
+    key = fields.key(name if name in _GROUP_KEYS else "cluster")
     return InputError(
         error.rule, file=fields.file, key=key, value=error.value, nearest=error.nearest
     )
@@ -135,9 +143,14 @@ def _spot(fields: Fields) -> Spot:
 
 def _request(fields: Fields, name: str, base: Path) -> Request:
     fields.refuse_unknown(_MODEL_KEYS)
+    inline = isinstance(fields.values["scenario"], Mapping)
     return Request(
         name=name,
-        scenario=str(base / fields.text("scenario")),
+        scenario=f"{fields.file}: {fields.key('scenario')}"
+        if inline
+        else str(base / fields.text("scenario")),
+        content=dict(fields.child("scenario").values) if inline else None,
+        base=str(base),
         tokens=_tokens(fields),
         deadline_h=_hours(fields, "deadline", 0.0) if "deadline" in fields.values else None,
         priority=fields.integer("priority", default=1),

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.baseline import equal_split, first_come_first_served
-from planner.pool.bound import weighted_bound
 from planner.pool.check import violations
 from planner.pool.compact import compact
-from planner.pool.heuristic import schedule
 from planner.pool.instance import (
     CENTS,
     Block,
@@ -134,17 +132,9 @@ def share(pool: Pool, jobs: Sequence[Job], workers: int = 1) -> ShareResult:
 def _solve(
     instance: Instance, pool: Pool, workers: int
 ) -> tuple[Sequence[Block] | None, int, bool]:
-    from planner.pool.solver import first_bound, solve
+    from planner.pool.solver_search import search
 
-    known = schedule(instance)
-    bound = 0
-    if instance.objective is Objective.MAKESPAN:
-        bound = first_bound(instance, known)
-    elif instance.objective is Objective.WEIGHTED_COMPLETION:
-        bound = weighted_bound(instance)
-    if known and value_of(instance, known) * (1 - pool.gap) <= bound:
-        return known, bound, False
-    answer = solve(instance, known, bound, pool.gap, pool.time_limit_s, workers)
+    answer = search(instance, pool.gap, pool.time_limit_s, workers)
     return answer.blocks, answer.bound, answer.infeasible
 
 

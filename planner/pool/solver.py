@@ -8,7 +8,6 @@ from ortools.sat.python import cp_model
 
 from planner.pool.instance import Block, Instance, Mode, value_of
 from planner.pool.model import Objective
-from planner.pool.solver_bound import makespan_bound
 
 # Jobs up to which ordering equal jobs helps; beyond, it slows the search (ten jobs
 # of four types close in 0.04 s instead of over 12 s).
@@ -20,6 +19,7 @@ _STRATEGIES = 8
 # Deterministic seconds per second of the limit: the deterministic limit ends the search first, so that the
 # same pool gives the same answer on any machine that is not far slower than the one this was set on.
 _DETERMINISTIC_SHARE = 0.2
+_DETERMINISTIC_SHARE_IN_TURNS = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +99,7 @@ def solve(
     _minimize(model, instance, variables, bound)
     if known:
         _hint(model, instance, variables, known)
-    solver = _solver(gap, time_limit_s, workers)
-    if workers == 1 and len(instance.works) >= _TURNS_FROM_JOBS:
-        solver.parameters.interleave_search = True
-        solver.parameters.num_workers = _STRATEGIES
+    solver = _solver(gap, time_limit_s, workers, len(instance.works) >= _TURNS_FROM_JOBS)
     status = solver.solve(model)
     if status == cp_model.INFEASIBLE:
         return Answer(blocks=tuple(known) if known else None, bound=bound, infeasible=not known)
@@ -117,21 +114,20 @@ def solve(
     return Answer(blocks=tuple(best) if best else None, bound=proven)
 
 
-def first_bound(instance: Instance, known: Sequence[Block] | None) -> int:
-    """Return the refutation bound of the makespan, with a schedule's makespan as its limit if one is known."""
-    if known is None:
-        return makespan_bound(instance, instance.horizon)
-    return makespan_bound(instance, value_of(instance, known))
-
-
-def _solver(gap: float, time_limit_s: float, workers: int) -> cp_model.CpSolver:
+def _solver(gap: float, time_limit_s: float, workers: int, many: bool) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = workers
-    solver.parameters.random_seed = 0
-    solver.parameters.max_time_in_seconds = time_limit_s
-    if workers == 1:
-        solver.parameters.max_deterministic_time = time_limit_s * _DETERMINISTIC_SHARE
-    solver.parameters.relative_gap_limit = gap
+    parameters = solver.parameters
+    parameters.num_workers = workers
+    parameters.random_seed = 0
+    parameters.max_time_in_seconds = time_limit_s
+    parameters.relative_gap_limit = gap
+    if workers > 1:
+        return solver
+    share = _DETERMINISTIC_SHARE_IN_TURNS if many else _DETERMINISTIC_SHARE
+    parameters.max_deterministic_time = time_limit_s * share
+    if many:
+        parameters.interleave_search = True
+        parameters.num_workers = _STRATEGIES
     return solver
 
 

@@ -64,11 +64,12 @@ class Constraints:
         return once
 
     def chain_with_idle(self) -> None:
-        """P_s + m t_s + D_0 <= O, and with R_s - (w_s-1) f_s, R_s - (w_s-1) b_s, or both added if m > w_s.
+        """P_s + m t_s + Q_s <= O, and with R_s - (w_s-1) f_s, R_s - (w_s-1) b_s, or both added if m > w_s.
 
+        Q_s >= D_e - PB_e for e <= s: the last backward goes back to rank e, which ends with its finish.
         Likewise PF_s + m t_s + .. + D_s <= O for paths that end on rank s. 1F1B only.
         """
-        v = self.variables
+        v, ending = self.variables, self._endings()
         for stage in self.stages:
             flight = min(self.m, len(self.stages) - stage)
             busy = self.m * (v.forward[stage] + v.backward[stage])
@@ -77,8 +78,19 @@ class Constraints:
             last = after - (flight - 1) * v.backward[stage]
             idles = [0, first, last] + [first + last] * (self.m > flight)
             for idle in idles:
-                self._row(v.before[stage] + busy + idle + v.finish[0])
+                self._row(v.before[stage] + busy + idle + ending[stage])
                 self._row(v.forward_before[stage] + busy + idle + v.finish[stage])
+
+    def _endings(self) -> list[Expression]:
+        """Return Q_s = max_{e <= s} (D_e - PB_e) by stage."""
+        v, endings = self.variables, [self.variables.finish[0]]
+        for stage in self.stages[1:]:
+            ending = self.model.new_int_var(-(1 << 50), 1 << 50, "")
+            below = v.before[stage] - v.forward_before[stage]
+            self.model.add(ending >= endings[-1])
+            self.model.add(ending >= v.finish[stage] - below)
+            endings.append(ending)
+        return endings
 
     def _after(self, stage: int) -> Expression:
         """Return R_s, which starts with the hop behind stage s."""
@@ -116,7 +128,7 @@ class Constraints:
                 self._row(v.forward_before[stage] + busy + idle + v.finish[stage])
 
     def steady_state(self) -> None:
-        """m t_s + D_s <= O. Exact without flush."""
+        """Rank s is busy all the time: m t_s + D_s <= O. Exact without flush."""
         v = self.variables
         for stage in self.stages:
             self._row(self.m * (v.forward[stage] + v.backward[stage]) + v.finish[stage])

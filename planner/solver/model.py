@@ -83,6 +83,8 @@ def _solve(
     parameters.linearization_level = 1
     parameters.random_seed = 1
     parameters.max_deterministic_time = effort.deterministic_s
+    # Ctrl-C ends the whole search, not one proof of many.
+    parameters.catch_sigint_signal = False
     if math.isfinite(effort.wall_s):
         parameters.max_time_in_seconds = max(0.01, effort.wall_s)
     status = solver.solve(model)

@@ -1,9 +1,9 @@
 """What is validated: a transformer, a strategy and a placement, as a file that both sides of the launch read."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from costmodel.errors import UnsupportedError
 from costmodel.events import ComputeEvent, Direction
@@ -108,20 +108,23 @@ class Job:
         """Return the virtual stages of a pipeline rank."""
         return tuple(range(pp_rank, len(self.layers), self.strategy.pp))
 
-    def save(self, path: Path) -> None:
-        """Write the job as JSON."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+def save_jobs(jobs: Sequence[Job], path: Path) -> None:
+    """Write jobs as JSON."""
+    path.write_text(json.dumps([asdict(job) for job in jobs]), encoding="utf-8")
 
 
-def load_job(path: Path) -> Job:
-    """Read a job that ``Job.save`` wrote."""
-    data = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-    return Job(
-        shape=ModelShape(**data["shape"]),
-        strategy=Strategy(**data["strategy"]),
-        layers=tuple(data["layers"]),
-        rounds=data["rounds"],
-    )
+def load_jobs(path: Path) -> list[Job]:
+    """Read jobs that ``save_jobs`` wrote."""
+    return [
+        Job(
+            shape=ModelShape(**data["shape"]),
+            strategy=Strategy(**data["strategy"]),
+            layers=tuple(data["layers"]),
+            rounds=data["rounds"],
+        )
+        for data in json.loads(path.read_text(encoding="utf-8"))
+    ]
 
 
 def shape_of(model: ModelSpec, sequence: int) -> ModelShape:

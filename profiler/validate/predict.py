@@ -67,6 +67,29 @@ def predict(job: Job, prices: Mapping[str, float]) -> Prediction:
     )
 
 
+def predicted_spans(
+    job: Job, prices: Mapping[str, float]
+) -> list[list[tuple[str, int, float, float]]]:
+    """Return the predicted passes of each rank: kind, virtual stage, start and end in seconds."""
+    stages = [_stage(job, prices, stage) for stage in range(len(job.layers))]
+    forward = tuple(stage.forward_s for stage in stages)
+    backward = tuple(stage.backward_s for stage in stages)
+    timeline = simulate(_work(job, forward, backward, _hop(job, prices)))
+    rows = [
+        [
+            (
+                "F" if span.kind == "F" else "B",
+                span.chunk * job.strategy.pp + rank,
+                span.start_ns / NS_PER_S,
+                span.end_ns / NS_PER_S,
+            )
+            for span in spans
+        ]
+        for rank, spans in enumerate(timeline.spans)
+    ]
+    return rows * (job.ranks // job.strategy.pp)
+
+
 def _stage(job: Job, prices: Mapping[str, float], stage: int) -> StagePrediction:
     forward_s = job.layers[stage] * prices["block forward"]
     backward_s = job.layers[stage] * prices["block backward"]

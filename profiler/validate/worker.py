@@ -14,25 +14,30 @@ from costmodel.events import CommEvent
 from profiler.validate.events import bench
 from profiler.validate.expected import collectives as expected_collectives
 from profiler.validate.hooks import SavedBytes, collectives, local
-from profiler.validate.job import Job, load_job
+from profiler.validate.job import Job, load_jobs
 from profiler.validate.launch import Rank, build
 
 _WARMUP = 2
 
 
 def main(job_file: str, result_file: str) -> None:
-    """Run one rank of the job."""
+    """Run one rank of the jobs, one after the other."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     try:
-        result = _run(load_job(Path(job_file)))
-        everything: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everything, result)
+        results = [_gathered(_run(job)) for job in load_jobs(Path(job_file))]
         if dist.get_rank() == 0:
-            Path(result_file).write_text(json.dumps(everything), encoding="utf-8")
+            Path(result_file).write_text(json.dumps(results), encoding="utf-8")
     finally:
         dist.destroy_process_group()
+
+
+def _gathered(own: object) -> list[Any]:
+    """Return what every rank has."""
+    everything: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everything, own)
+    return everything
 
 
 def _run(job: Job) -> dict[str, Any]:
@@ -64,8 +69,7 @@ def _pp_rank(job: Job) -> int:
 
 def _of_all(expected: Counter[CommEvent]) -> list[CommEvent]:
     """Return the events of all ranks, in one order: they are measured together."""
-    everything: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everything, list(expected))
+    everything = _gathered(list(expected))
     return sorted({event for events in everything for event in events}, key=lambda e: e.key)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.answer_json import result_to_json
 from planner.check import check_plan
-from planner.plan import SearchResult
+from planner.plans import SearchResult
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.search import plan

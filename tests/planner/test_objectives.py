@@ -6,7 +6,7 @@ import pytest
 
 from costmodel.errors import InputError
 from planner.objectives import Effort, gpu_seconds, pareto, plan_for
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.search import plan
 from tests.builders import make_scenario
 

@@ -6,6 +6,7 @@ import pytest
 
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import Schedule
+from planner import proof
 from planner.best_placement import best_placement
 from planner.even_bounds import even_cuts
 from planner.even_search import with_recomputation
@@ -30,6 +31,23 @@ def test_the_proved_placement_is_the_best_of_all(schedule: Schedule) -> None:
             assert found.lower_bound_ns == best
             assert given.fits(found.arrangement)
             assert iteration_ns(given.work(found.arrangement)) == best
+
+
+@pytest.mark.parametrize("schedule", ONE_CHUNK)
+def test_the_solver_alone_proves_the_same(
+    schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(32)
+    monkeypatch.setattr(proof._Proof, "enumerated", lambda _: None)
+    for _ in range(50):
+        ranks = rng.randint(1, 4)
+        given = random_coefficients(
+            rng, schedule, ranks=ranks, layers=rng.randint(ranks, 7), kinds=rng.randint(1, 3)
+        )
+        if rng.random() < 0.6:
+            given = tightened(rng, given)
+        found, best = best_placement(given), brute_force(given)
+        assert (found and (found.iteration_ns, found.lower_bound_ns)) == (best and (best, best))
 
 
 def test_interleaved_strategies_take_the_best_balanced_placement() -> None:

@@ -18,7 +18,7 @@ from costmodel.simulator import simulate
 from costmodel.strategy import Strategy
 from costmodel.timeline import Timeline
 from planner.coefficients import coefficients
-from planner.plan import Chunk, Placement, Plan
+from planner.plans import Chunk, Placement, Plan
 from planner.plot import COLOURS, boxes, png, svg, write_plot
 from planner.simulation import arrangement_of
 from planner.trace import TERM_TRACKS, TRACKS, trace, write_trace

@@ -1,5 +1,7 @@
 """An analytic pricer of a page, so that the search can be tested and timed without catalogs and tables."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,7 +9,7 @@ import numpy as np
 
 from costmodel.cost import Finish, MemoryMoment, StrategyCost
 from costmodel.linear import StageTerm, term
-from costmodel.strategy import RECOMPUTES, SCHEDULES, Strategy
+from costmodel.strategy import RECOMPUTES, SCHEDULES, Schedule, Strategy
 from planner.columns import Columns
 from planner.pricer import BlockTerms
 
@@ -50,6 +52,8 @@ class ToyPricer:
 
     model: ToyModel
 
+    floor_fields: ClassVar = ("tp", "cp", "ep", "micro_batch")
+    floor_terms: ClassVar = frozenset({"compute"})
     block_fields: ClassVar = ("tp", "cp", "ep", "micro_batch", "recompute", "sequence_parallel")
     transfer_fields: ClassVar = ("tp", "cp", "pp", "micro_batch")
     finish_fields: ClassVar = ("dp", "tp", "cp", "pp", "ep", "zero")
@@ -161,56 +165,58 @@ def toy_space(
     gpus: int,
     batch: int,
     *,
-    schedules: tuple[str, ...] = ("1f1b", "interleaved"),
+    schedules: tuple[Schedule, ...] = ("1f1b", "interleaved"),
     recomputes: tuple[str, ...] = ("none",),
     max_ep: int = 1,
     zeros: tuple[int, ...] = (0, 1, 2, 3),
 ) -> Columns:
     """Return every strategy that uses all GPUs, by plain loops."""
-    rows = []
-    layers = len(model.layers)
-    for tp in (1, 2, 4, 8):
-        for cp in (1, 2, 4, 8):
-            for pp in range(1, min(128, layers) + 1):
-                dp, rest = divmod(gpus, tp * cp * pp)
-                if rest or not dp:
-                    continue
-                for b in (1, 2, 4, 8):
-                    if batch % (dp * b):
-                        continue
-                    m = batch // (dp * b)
-                    for ep in (e for e in (1, 2, 4, 8, 16, 32, 64) if e <= max_ep):
-                        if (dp * cp * tp) % ep:
-                            continue
-                        for vpp in range(1, 9):
-                            kinds = [s for s in schedules if (s == "interleaved") == (vpp > 1)]
-                            if vpp > 1 and (pp == 1 or m % pp or pp * vpp > layers):
-                                continue
-                            for schedule in kinds if pp > 1 else ["1f1b"] * (vpp == 1):
-                                for zero in zeros:
-                                    for recompute in recomputes:
-                                        rows.append(
-                                            (
-                                                tp,
-                                                cp,
-                                                pp,
-                                                dp,
-                                                b,
-                                                m,
-                                                ep,
-                                                vpp,
-                                                SCHEDULES.index(schedule),
-                                                zero,
-                                                RECOMPUTES.index(recompute),
-                                                int(tp > 1),
-                                            )
-                                        )
+    rows = [
+        (
+            *degrees,
+            vpp,
+            SCHEDULES.index(schedule),
+            zero,
+            RECOMPUTES.index(recompute),
+            degrees[0] > 1,
+        )
+        for degrees in _degrees(model, gpus, batch, max_ep)
+        for vpp, schedule in _orders(degrees, len(model.layers), schedules)
+        for zero in zeros
+        for recompute in recomputes
+    ]
     names = (
         *("tp", "cp", "pp", "dp", "micro_batch", "microbatches", "ep", "vpp", "schedule", "zero"),
         *("recompute", "sequence_parallel"),
     )
     table = np.array(rows, dtype=np.int64).reshape(-1, len(names))
     return Columns.of({name: table[:, at] for at, name in enumerate(names)})
+
+
+def _degrees(model: ToyModel, gpus: int, batch: int, max_ep: int) -> Iterator[tuple[int, ...]]:
+    """Yield tp, cp, pp, dp, micro-batch, micro-batches, ep."""
+    powers = (1, 2, 4, 8, 16, 32, 64)
+    stages = range(1, min(128, len(model.layers)) + 1)
+    for tp, cp, pp in itertools.product(powers[:4], powers[:4], stages):
+        dp, rest = divmod(gpus, tp * cp * pp)
+        if rest:
+            continue
+        for b, ep in itertools.product(powers[:4], powers):
+            if not batch % (dp * b) and ep <= max_ep and not (dp * cp * tp) % ep:
+                yield tp, cp, pp, dp, b, batch // (dp * b), ep
+
+
+def _orders(
+    degrees: tuple[int, ...], layers: int, schedules: tuple[Schedule, ...]
+) -> Iterator[tuple[int, Schedule]]:
+    """Yield chunks and schedule."""
+    pp, m = degrees[2], degrees[5]
+    if pp == 1:
+        yield 1, "1f1b"
+        return
+    yield from ((1, schedule) for schedule in schedules if schedule != "interleaved")
+    if "interleaved" in schedules and not m % pp:
+        yield from ((vpp, "interleaved") for vpp in range(2, 9) if pp * vpp <= layers)
 
 
 GPT3 = ToyModel(layers=(0,) * 96, hidden=12288, sequence=2048, vocab=51200, dense=12 * 12288**2)

@@ -21,7 +21,7 @@ from costmodel.spec import (
 )
 from costmodel.strategy import Strategy
 from costmodel.verdict import Verdict, device_verdict
-from planner.plan import Chunk, Placement, Plan
+from planner.plans import Chunk, Placement, Plan
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.simulation import simulate_placement

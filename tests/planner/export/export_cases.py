@@ -16,7 +16,7 @@ from costmodel.spec import (
 )
 from costmodel.strategy import Strategy
 from planner.export.target import Launch
-from planner.plan import Chunk, Placement, Plan, StageReport
+from planner.plans import Chunk, Placement, Plan, StageReport
 
 BLOCK = LayerSpec(
     name="block",
@@ -47,6 +47,7 @@ def gpt2() -> ModelSpec:
         tied=True,
         norm="layernorm",
         positions=1024,
+        rotary=False,
     )
 
 
@@ -174,6 +175,7 @@ def launch(
     """Return a launch; without ``counts`` every virtual stage gets the same number of layers."""
     stages = strategy.pp * strategy.vpp
     even = counts or (len(model.layers) // stages,) * stages
+    recomputed = even if strategy.recompute == "full" else recomputed
     sequence = min(4096, model.positions or 4096)
     asked = training or TrainingSpec(global_batch=strategy.global_batch, sequence=sequence)
     return Launch(

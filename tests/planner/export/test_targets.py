@@ -19,7 +19,7 @@ from planner.export.megatron_bridge import KEYS, run_lines
 from planner.export.nanotron import own_split
 from planner.export.target import PLAN_FIELDS, Launch
 from planner.export.torchtitan import CONFIGS, module_names, schedule_csv
-from planner.plan import Chunk, Placement
+from planner.plans import Chunk, Placement
 from tests.planner.export.export_cases import (
     deepseek,
     gpt2,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.plan import SearchStatus
+from planner.plans import SearchStatus
 from planner.pool.bound import energy_bound, weighted_bound
 from planner.pool.check import violations
 from planner.pool.heuristic import schedule
@@ -11,6 +11,7 @@ from planner.pool.model import BatchMode, FrontPoint, Job, Objective, Pool
 from planner.pool.share import share
 from planner.pool.solver import solve
 from planner.pool.solver_bound import is_refuted, makespan_bound
+from planner.pool.solver_weighted import weighted_lp_bound
 from tests.planner.pool.builders import (
     best_by_enumeration,
     make_group,
@@ -19,7 +20,7 @@ from tests.planner.pool.builders import (
     random_instance,
 )
 
-SEEDS = range(6)
+SEEDS = range(4)
 
 
 @pytest.mark.parametrize("objective", list(Objective))
@@ -42,12 +43,12 @@ def test_no_bound_exceeds_the_best_schedule(seed: int) -> None:
     makespan = random_instance(seed, Objective.MAKESPAN)
     best = best_by_enumeration(makespan)
     assert best is not None
-    assert energy_bound(makespan) <= makespan_bound(makespan, best) <= best
+    assert energy_bound(makespan) <= makespan_bound(makespan, best).value <= best
     assert not is_refuted(makespan, best)
     weighted = random_instance(seed, Objective.WEIGHTED_COMPLETION)
     least = best_by_enumeration(weighted)
     assert least is not None
-    assert weighted_bound(weighted) <= least
+    assert weighted_bound(weighted) <= weighted_lp_bound(weighted, 10) <= least
 
 
 @pytest.mark.parametrize(("restart", "expected"), [(0.0, 6), (1.0, 7), (9.0, 8)])
@@ -69,7 +70,7 @@ def test_two_long_models_cannot_share_a_node_and_the_rows_see_it() -> None:
     """Three jobs of 6 of 10 ticks on two nodes: the energy bound says 9, the truth is 12."""
     instance = make_instance(*(make_job(name, (1, 6.0)) for name in "abc"), nodes=2)
     assert energy_bound(instance) == 9
-    assert makespan_bound(instance, instance.horizon) == 12
+    assert makespan_bound(instance, instance.horizon).value == 12
 
 
 def test_equal_jobs_close_with_their_order_fixed() -> None:

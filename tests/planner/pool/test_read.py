@@ -56,7 +56,7 @@ models:
         ),
     )
     plain, big = pool.requests
-    assert plain == Request(name="plain", scenario=str(tmp_path / "plain.yaml"))
+    assert plain == Request(name="plain", scenario=str(tmp_path / "plain.yaml"), base=str(tmp_path))
     assert (big.tokens, big.deadline_h, big.checkpoints) == (1e12, 240.0, (0.25, 0.5))
     assert (big.min_gpus, big.max_gpus, big.restart_h) == (16, 32, 0.5)
 

