@@ -4,6 +4,7 @@ Everything that overlaps does so within a layer: its exposed part is a constant 
 stay affine in its content and bounds on them stay valid.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,7 @@ class LayerSeconds:
         forward_comm, backward_comm: Exposed communication by term ("tp_comm", "cp_comm", "ep_comm").
         gather, reduce: FSDP seconds of one gather of the layer and of its gradient reduction.
         near: Seconds that one such collective's bytes take through a GPU's own links, during which it disturbs compute.
+        steps: Tree steps of its tensor-parallel collectives in one pass, each of which waits for the later rank.
         selective: Recomputation of a layer that does not recompute fully, by term.
     """
 
@@ -50,6 +52,7 @@ class LayerSeconds:
     gather: float
     reduce: float
     near: float
+    steps: float
     selective: Seconds = field(default_factory=dict)
 
 
@@ -83,7 +86,10 @@ class LayerPricer:
         forward, backward, weight = (
             self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
         )
-        comm = [self._layer_comm(layer, local, forward, passes) for passes in (1, 2)]
+        comm = [
+            self._layer_comm(layer, local, forward, beside, passes)
+            for passes, beside in ((1, forward), (2, weight))
+        ]
         gather, reduce, near = self._sharded(layer)
         return LayerSeconds(
             forward=forward,
@@ -94,6 +100,7 @@ class LayerPricer:
             gather=gather,
             reduce=reduce,
             near=near,
+            steps=len(self._rows(layer)) * math.log2(local.tp),
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
@@ -134,34 +141,68 @@ class LayerPricer:
             )
         return self.collective("all_reduce", size, group)
 
-    def _layer_comm(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> Seconds:
+    def _layer_comm(
+        self, layer: Layer, local: Local, forward: Seconds, beside: Seconds, passes: int
+    ) -> Seconds:
         return {
-            "tp_comm": self._tensor(layer, local, passes),
+            "tp_comm": self._tensor(layer, local, beside["matmul"], passes),
             "cp_comm": self._context(layer, local, forward, passes),
             "ep_comm": self._expert(layer, local),
+            **self._batch_norms(layer, passes),
         }
 
-    def _tensor(self, layer: Layer, local: Local, passes: int) -> float:
-        """Return the exposed collectives of tensor parallelism, experts apart; ``passes`` is 2 in the backward.
+    def _batch_norms(self, layer: Layer, passes: int) -> Seconds:
+        """Return the statistics that replicas exchange in every micro-batch.
+
+        torch.nn.SyncBatchNorm gathers mean, deviation and count of all ranks forward (2 C + 1 words each) and
+        reduces two sums of C words backward; nothing can run beside them.
+        """
+        group = self.groups.dp
+        if not self.framework.sync_batch_norm or group.size < 2 or not layer.batch_norms:
+            return {}
+        word, total = 4, 0.0
+        for channels in layer.batch_norms:
+            if passes == 1:
+                size = word * (2 * channels + 1) * group.size
+                total = total + self.collective("all_gather", size, group)
+            else:
+                total = total + self.collective("all_reduce", word * 2 * channels, group)
+        return {"dp_comm": total}
+
+    @staticmethod
+    def _rows(layer: Layer) -> list[Operator]:
+        return [op for op in layer.operators if op.split == "row" and not op.experts]
+
+    def _tensor(self, layer: Layer, local: Local, beside: float, passes: int) -> float:
+        """Return the exposed collectives of tensor parallelism, experts apart.
+
+        Args:
+            layer: The layer.
+            local: Its local sizes.
+            beside: Seconds of the matmuls behind which collectives may hide.
+            passes: 2 in the backward, 1 in the forward.
 
         A row-parallel matmul ends in an all-reduce, as does the backward of a column-parallel one (Shoeybi et al.
         2019); sequence parallelism replaces each by a gather and a scatter and gathers once more in the backward
         (Korthikanti et al. 2022). In the backward all but one gather can hide behind weight gradients.
         """
-        rows = [op for op in layer.operators if op.split == "row" and not op.experts]
+        rows = self._rows(layer)
         if not rows or local.tp == 1:
             return 0.0
         size = local.tokens * rows[0].outputs * self.weight_bytes
-        group, share = self.groups.tp, self.constants["overlap.tp"]
-        whole, exposed = self.all_reduce_pair(size, group), 0.0
+        whole, open_part = len(rows) * self.all_reduce_pair(size, self.groups.tp), 0.0
         if passes == 2 and self._strategy.sequence_parallel:
-            exposed = self.collective("all_gather", size, group)
-            whole = whole + exposed
+            open_part = len(rows) * self.collective("all_gather", size, self.groups.tp)
+            whole = whole + open_part
         if self.framework.tp_overlap:
-            return len(rows) * whole * share
+            return self._hidden(whole, beside)
         if passes == 2 and self.framework.tp_backward_overlap:
-            return len(rows) * (exposed + (whole - exposed) * share)
-        return len(rows) * whole
+            return open_part + self._hidden(whole - open_part, beside)
+        return whole
+
+    def _hidden(self, comm: float, beside: float) -> float:
+        """Return what stays exposed of communication behind matmuls: a share, or what does not fit."""
+        return highest(comm * self.constants["overlap.tp"], comm - beside)
 
     def _context(self, layer: Layer, local: Local, forward: Seconds, passes: int) -> float:
         """Return the exposed exchange of keys and values; ``passes`` is 1 forward, 2 backward.

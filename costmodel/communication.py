@@ -73,7 +73,8 @@ def _latency(event: CommEvent, cluster: ClusterSpec, constants: Constants) -> fl
     launch = constants["latency.launch"]
     if event.collective == "all_to_all":
         return launch + (inside - 1) * near + (nodes - 1) * far
-    ring = (event.group_size - nodes) * near + (nodes - 1) * far
+    through = near * constants["latency.pass"] if nodes > 1 else near
+    ring = (event.group_size - nodes) * through + (nodes - 1) * far
     if event.collective != "all_reduce":
         return launch + ring
     tree = 2 * (inside - 1) * near + 2 * math.log2(nodes) * far

@@ -31,6 +31,8 @@ _TILES = np.array(
         (64, 64, 0.62),
     ]
 )
+_SPLITS = (1, 2, 3, 4)
+_NOMINAL_PROLOGUE = 130.0  # of the choice between splits only; the price uses the constant
 # Elements to whose multiples a matmul's N and K must be sized (16 bytes, cuBLAS tensor-core alignment rule).
 _ALIGNED = {"fp32": 1, "tf32": 4, "fp8": 16}
 # Bytes moved per element of a token's width by one fused 16-bit kernel, forward and backward: a norm reads and writes
@@ -121,13 +123,11 @@ class ComputePricer:
         constants, sms = self._constants, float(self._device.multiprocessors)
         peak = _row([self.peak(dtype) for dtype in dtypes])
         width = _column(np.array([_element_bytes(dtype) for dtype in dtypes], float))
-        rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
-        waves = np.ceil(groups * np.ceil(m / rows) * np.ceil(n / columns) / sms)
-        work = (waves * sms * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        work, depth = _best_tiles(groups, m, n, k, sms)
         step = _column(np.array([_ALIGNED.get(dtype, 8) for dtype in dtypes], float))
         awkward = ((n % step > 0) | (k % step > 0)).astype(float)
         slow = 1.0 + awkward * (np.asarray(constants["matmul.misaligned"]) - 1.0)
-        busy = work * (k + np.asarray(constants["matmul.prologue"])) * slow / peak
+        busy = work * (depth + np.asarray(constants["matmul.prologue"])) * slow / peak
         moved = groups * (m * k + n * k + m * n) * width / self._bandwidth
         return _round_maximum(busy, moved)
 
@@ -173,8 +173,11 @@ class ComputePricer:
         backward = np.array([e.direction == "backward" for e in events], float)
         dtypes, constants = [event.dtype for event in events], self._constants
         count = batch * heads
-        products = self._tiled(np.stack([count, queries, keys, qk], 1), dtypes)
-        products = products + self._tiled(np.stack([count, queries, v, keys], 1), dtypes)
+        qk_steps, v_steps = (
+            np.where(width % 8, width, np.ceil(width / 64) * 64) for width in (qk, v)
+        )
+        products = self._tiled(np.stack([count, queries, keys, qk_steps], 1), dtypes)
+        products = products + self._tiled(np.stack([count, queries, v_steps, keys], 1), dtypes)
         batched = products * _column(1.0 + backward) / np.asarray(constants["attention.batched"])
         width = np.array([_element_bytes(dtype) for dtype in dtypes], float)
         refused = _column(((count % 4 > 0) | (keys > 2048)).astype(float))
@@ -228,6 +231,28 @@ class ComputePricer:
         return _narrow(
             _round_maximum(_column(shapes[:, 0]) / peak, _column(shapes[:, 1]) / self._bandwidth)
         )
+
+
+def _best_tiles(
+    groups: _Array, m: _Array, n: _Array, k: _Array, multiprocessors: float
+) -> tuple[_Array, _Array]:
+    """Return FLOPs per unit of K of the waves of the best tile, and the depth in K that each tile walks.
+
+    Few tiles may split K among multiprocessors (split-K), each part paying its own prologue.
+    """
+    rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
+    tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
+    cost: _Array = np.full_like(k, np.inf)
+    best = (k, k)
+    for split in _SPLITS:
+        waves = np.ceil(tiles * split / multiprocessors)
+        work = (waves * multiprocessors * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        depth = k / split
+        trial = work * (depth + _NOMINAL_PROLOGUE * (1 + (split > 1)))
+        better = trial < cost
+        cost = np.where(better, trial, cost)
+        best = (np.where(better, work, best[0]), np.where(better, depth, best[1]))
+    return best
 
 
 def _column(values: _Array) -> _Array:

@@ -102,7 +102,8 @@ def _per_parameter(
     if group.size < 2:
         return 0.0, 0.0
     latency = pricer.collective(name, 1, group)
-    bucket = pricer.framework.bucket_bytes
+    framework = pricer.framework
+    bucket = max(framework.bucket_bytes, framework.bucket_rank_bytes * group.size)
     return latency, pricer.collective(name, bucket, group) / bucket * width
 
 

@@ -27,6 +27,7 @@ class Framework:
         attention: Generation of its flash kernel, an ``attention.*`` constant.
         host: Which ``host.layer.*`` constant its launches follow.
         fused_loss: Whether the cross entropy is one kernel.
+        sync_batch_norm: Whether replicas normalise batches together (torch.nn.SyncBatchNorm).
         tp_overlap: Whether tensor-parallel collectives run beside matmuls.
         tp_backward_overlap: Whether those of the backward hide behind weight gradients.
         gradient_overlap: Whether gradients are reduced during the last backward.
@@ -45,6 +46,7 @@ class Framework:
         vocab_multiple: The vocabulary is padded to a multiple of this times the tensor-parallel size.
         iteration, microbatch: Which ``iteration.*`` and ``microbatch.*`` constants it follows.
         bucket_bytes: Bytes that one call of a bucketed collective moves: its latency is paid once per bucket.
+        bucket_rank_bytes: The same per data-parallel rank, where buckets grow with the ranks.
         zero3: Multiple of ZeRO-3's link time, the name of a constant, or "" for 1.
         source: Where its behaviour is documented.
     """
@@ -55,6 +57,7 @@ class Framework:
     attention: str = "te"
     host: str = "other"
     fused_loss: bool = False
+    sync_batch_norm: bool = False
     tp_overlap: bool = False
     tp_backward_overlap: bool = False
     gradient_overlap: bool = False
@@ -75,11 +78,12 @@ class Framework:
     iteration: str = "other"
     microbatch: str = "other"
     bucket_bytes: int = 256 << 20
+    bucket_rank_bytes: int = 0
     zero3: str = ""
     source: str = ""
 
 
-# bucket_bytes: DeepSpeed 5e8 elements, Megatron 40 million parameters times ranks, and as large where nothing is known.
+# bucket_bytes: DeepSpeed 5e8 elements, Megatron the larger of 40 million parameters and a million per rank.
 # accumulate_bytes: an fp16 add reads two and writes one (6); Megatron's fused weight-gradient kernel reads and writes
 # the fp32 accumulator (8); an unfused fp32 add reads 2 + 4 and writes 4 (10), of fp32 gradients 12; FSDP accumulates the reduced shard only.
 # optimizer_bytes: Adam reads gradient 4, master, m, v 12, writes 12 and the 16-bit weight 2, and the gradient is
@@ -96,6 +100,8 @@ _MEGATRON = Framework(
     vocab_multiple=128,
     iteration="megatron",
     microbatch="megatron",
+    bucket_bytes=160_000_000,
+    bucket_rank_bytes=4_000_000,
     source="Megatron-core with Transformer Engine; docs/source/api-guide, arguments.py",
 )
 _FSDP = Framework(
@@ -288,6 +294,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object], str]] = {
     "gradient_overlap": ("gradient_overlap", _switch, "on, off"),
     "gather_overlap": ("gather_overlap", _switch, "on, off"),
     "loss": ("fused_loss", _LOSSES.__getitem__, "fused, plain, compiled, chunked"),
+    "sync_batch_norm": ("sync_batch_norm", _switch, "on, off"),
     "scatter_gather": ("scatter_gather", _switch, "on, off"),
     "node_dispatch": ("node_dispatch", _switch, "on, off"),
     "hybrid_sharding": ("hybrid_sharding", _switch, "on, off"),

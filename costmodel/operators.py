@@ -91,11 +91,13 @@ class Layer:
     Attributes:
         output_bytes_per_sample: Of a traced layer, the size of what it hands on; 0 for transformer layers,
             where it follows from the hidden width.
+        batch_norms: Channels of each batch normalisation, which replicas may synchronise.
     """
 
     name: str
     operators: tuple[Operator, ...]
     output_bytes_per_sample: float = 0.0
+    batch_norms: tuple[int, ...] = ()
 
     @property
     def parameters(self) -> int:

@@ -48,9 +48,11 @@ class Pricer:
         tables: Measured prices, asked before any formula.
     """
 
-    block_fields: ClassVar[tuple[str, ...]] = (*_LAYER, "vpp", "pipelined", "pipeline_span")
+    floor_fields: ClassVar[tuple[str, ...]] = (
+        "tp", "cp", "ep", "etp", "micro_batch", "sequence_parallel", "recompute", "placement_order",
+    )  # fmt: skip
+    floor_terms: ClassVar[frozenset[str]] = frozenset((*COMPUTE_TERMS, "tp_comm", "cp_comm"))
     transfer_fields: ClassVar[tuple[str, ...]] = _HOP
-    finish_fields: ClassVar[tuple[str, ...]] = (*block_fields, "pp", "dp", "zero")
     memory_fields: ClassVar[tuple[str, ...]] = MEMORY_FIELDS
 
     def __init__(
@@ -67,6 +69,11 @@ class Pricer:
         self.graph, self.cluster, self.training = graph, cluster, training
         self.constants = base.replaced(calibration) if calibration else base
         self.framework = behaviour(training)
+        # Synchronised batch normalisation makes every layer wait for all replicas.
+        replicas = ("dp",) if self.framework.sync_batch_norm else ()
+        self.layer_fields = (*_LAYER, *replicas)
+        self.block_fields = (*self.layer_fields, "vpp", "pipelined", "pipeline_span")
+        self.finish_fields = (*self.block_fields, "pp", "dp", "zero")
         self.prices = EventPrices(cluster, self.framework, self.constants, tables)
         self._memo: dict[Hashable, Any] = {}
 
@@ -140,7 +147,9 @@ class Pricer:
         return found
 
     def _block(self, strategy: Strategy) -> Block:
-        forward, backward, weights = self._once("layers", _LAYER, strategy, self._layer_terms)
+        forward, backward, weights = self._once(
+            "layers", self.layer_fields, strategy, self._layer_terms
+        )
         local = local_sizes(self.training, strategy)
         exchange = self._exchange_terms(strategy, local, len(self.graph.kinds))
         return (*forward, *exchange[0]), (*backward, *exchange[1]), weights
@@ -189,6 +198,7 @@ class Pricer:
     ) -> tuple[Seconds, Seconds, Seconds]:
         """Return forward, backward, and what full recomputation adds to the backward."""
         host = 0.0 if ends else self.constants.of("host.layer", self.framework.host)
+        host = host + self.constants["host.step"] * layer.steps
         host_backward = host * self.constants["host.backward"]
         near = layer.near
         forward = self._settled(layer.forward | layer.forward_comm, layer.gather, near, host)

@@ -192,7 +192,7 @@ class Answers:
         """Return one flat row for each step or variant: what was varied, then its best plan."""
         data = self.answer.data
         return [
-            {**_flat(item), **(_row(item["plan"]) if item["plan"] else {})}
+            {**item.get("set", {}), **_flat(item), **(_row(item["plan"]) if item["plan"] else {})}
             for item in data.get("steps", data.get("variants", []))
         ]
 

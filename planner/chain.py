@@ -202,6 +202,8 @@ def place(chain: Chain, ranks: int) -> dict[str, int] | None:
 class _ChainPricer:
     """Prices a chain for the search: every leaf is a layer of its own kind."""
 
+    floor_fields: ClassVar[tuple[str, ...]] = ("pp",)
+    floor_terms: ClassVar[frozenset[str]] = frozenset(("compute",))
     block_fields: ClassVar[tuple[str, ...]] = ("pp",)
     transfer_fields: ClassVar[tuple[str, ...]] = ("pp",)
     finish_fields: ClassVar[tuple[str, ...]] = ("pp",)

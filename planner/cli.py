@@ -36,6 +36,7 @@ Examples:
   shardplan plan scenarios/examples/llama-3.1-70b-64xh100.yaml
   shardplan plan my.yaml --gpus 128 --top 5 --json plans.json
   shardplan simulate my.yaml --strategy tp=8,pp=4,micro_batch=1
+  shardplan compare my.yaml --systems all --gpus 8,16,32,64
   shardplan catalog models
 
 \b

@@ -295,13 +295,17 @@ def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
     """
     if any(term.recompute_once for term in terms):
         raise ValueError("only memory may have a part that is paid once where layers recompute")
-    layers = range(kinds)
+    totals = [0.0] * (3 + 2 * kinds)
+    for term in terms:
+        totals[0] += term.fixed + term.flight_fixed
+        totals[1] += term.first + term.flight_first
+        totals[2] += term.last + term.flight_last
+        for k in range(kinds):
+            totals[3 + k] += term.layer[k] + term.flight_layer[k]
+            totals[3 + kinds + k] += term.recomputed[k] + term.flight_recomputed[k]
+    whole = [to_ns(total) for total in totals]
     return Linear(
-        to_ns(sum(term.fixed + term.flight_fixed for term in terms)),
-        to_ns(sum(term.first + term.flight_first for term in terms)),
-        to_ns(sum(term.last + term.flight_last for term in terms)),
-        tuple(to_ns(sum(t.layer[k] + t.flight_layer[k] for t in terms)) for k in layers),
-        tuple(to_ns(sum(t.recomputed[k] + t.flight_recomputed[k] for t in terms)) for k in layers),
+        whole[0], whole[1], whole[2], tuple(whole[3 : 3 + kinds]), tuple(whole[3 + kinds :])
     )
 
 

@@ -100,8 +100,10 @@ def compare(
             survey ran each system (planner.systems.SurveyRule). No batch exceeds the scenario's limit.
 
     Raises:
-        InputError: If weak scaling does not give whole sequences per GPU.
+        InputError: If the GPUs are of several kinds, or weak scaling does not give whole sequences per GPU.
     """
+    if len(scenario.cluster.groups) > 1:
+        raise InputError("must have GPUs of one kind for a comparison", key="cluster.groups")
     counts = tuple(gpu_counts)
     outcomes = tuple(_outcome(scenario, name, gpus, scaling) for name in systems for gpus in counts)
     return Comparison(scaling=scaling, outcomes=outcomes, batch_limit=scenario.max_global_batch)

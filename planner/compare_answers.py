@@ -146,6 +146,7 @@ def recommendation(comparison: Comparison, scenario: Scenario) -> Iterator[str]:
     yield from _smallest_count(comparison)
     yield from _leaving_the_node(comparison, scenario)
     yield from _batches(comparison, gpus)
+    yield from _prices(comparison, best, scenario)
     for name in comparison.systems:
         if name in SYSTEMS and SYSTEMS[name].warning:
             yield f"{name} is not recommended whatever its time: {SYSTEMS[name].warning}"
@@ -225,6 +226,25 @@ def _leaving_the_node(comparison: Comparison, scenario: Scenario) -> Iterator[st
                     f"{name} loses {drop:.0%} of efficiency from {before.gpus} to {after.gpus} GPUs, across nodes: "
                     f"communication takes {_communication(after):.0%} of its time, {_communication(before):.0%} before"
                 )
+
+
+def _prices(comparison: Comparison, best: Outcome, scenario: Scenario) -> Iterator[str]:
+    """Say on how many GPUs a sample is cheapest, where the cluster has a price."""
+    price = scenario.cluster.price_per_gpu_hour
+    if not price:
+        return
+    running = [item for item in comparison.outcomes if item.plan and not _warning(item)]
+    cheapest = min(running, key=lambda item: item.gpus / item.samples_per_s)
+    least, fastest = (_cost(item, price) for item in (cheapest, best))
+    yield (
+        f"cheapest: {_named(cheapest)} on {cheapest.gpus} GPUs at {least:,.2f} per million samples, against "
+        f"{fastest:,.2f} for the fastest; a spot price instead of {price:g} per GPU-hour lowers both alike"
+    )
+
+
+def _cost(outcome: Outcome, price_per_gpu_hour: float) -> float:
+    """Return the cost of a million samples."""
+    return price_per_gpu_hour * outcome.gpus / 3600 / outcome.samples_per_s * 1e6
 
 
 def _batches(comparison: Comparison, gpus: int) -> Iterator[str]:

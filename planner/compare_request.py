@@ -24,19 +24,19 @@ def read_systems(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def read_gpu_counts(text: str | None, budget: int) -> tuple[int, ...]:
-    """Return the counts in ``1,2,4`` in rising order; without text, the powers of two up to the budget and it.
+def read_counts(text: str | None, largest: int, *, key: str = "--gpus") -> tuple[int, ...]:
+    """Return the counts in ``1,2,4`` in rising order; without text, the powers of two up to the largest and it.
 
     Raises:
-        InputError: If a part is no number of GPUs within the budget.
+        InputError: If a part is no whole number up to the largest.
     """
     if text is None:
-        powers = (1 << exponent for exponent in range(budget.bit_length()))
-        return tuple(sorted({*powers, budget}))
+        powers = (1 << exponent for exponent in range(largest.bit_length()))
+        return tuple(sorted({*powers, largest}))
     counts = set()
     for part in (piece.strip() for piece in text.split(",")):
-        if not part.isdecimal() or not 1 <= int(part) <= budget:
-            rule = f"must be whole numbers of GPUs from 1 to the scenario's {budget}"
-            raise InputError(rule, key="--gpus", value=part, nearest=budget)
+        if not part.isdecimal() or not 1 <= int(part) <= largest:
+            rule = f"must be whole numbers from 1 to {largest}, comma-separated"
+            raise InputError(rule, key=key, value=part, nearest=largest)
         counts.add(int(part))
     return tuple(sorted(counts))

@@ -37,10 +37,12 @@ from planner.priced_rows import RowPricer
 from planner.pricer import PricerLike
 from planner.proof import prove
 
-_FIRST_ROWS, _MOST_ROWS = 64, 2048
+_FIRST_ROWS, _MOST_ROWS = 64, 512
 """Rows refined at a time: few at first, when most searches end, then doubling."""
 _NEAREST = 12
 """Strategies that do not fit whose exact demand is compared."""
+_NEVER = 1 << 62
+"""Above every time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +140,14 @@ class _Search:
     def __init__(self, columns: Columns, pricer: PricerLike, limits: _Limits) -> None:
         self.columns, self.pricer, self.limits = columns, pricer, limits
         self.prices = RowPricer(pricer, columns)
-        self.rows = self.prices.time()
-        self.keys = time_bounds(self.rows)
+        self.floors = self.prices.floor()
+        self.keys = time_bounds(self.floors)
         self.order = np.argsort(self.keys, kind="stable")
         self.next = 0
         self.heap: list[tuple[int, int, Candidate | None]] = []
         self.found: list[Candidate] = []
-        self.worst = self.closed_ns = math.inf
+        self.worst: float = math.inf
+        self.closed_ns: float = math.inf
         self.solved = self.simulated = self.unfit = 0
         self.nearest: list[tuple[float, int]] = []
         self.paths: dict[Shape, dict[CriticalPath, None]] = defaultdict(dict)
@@ -199,15 +202,29 @@ class _Search:
         return _within(self.worst, self.limits.tolerance)
 
     def _refine(self, rows: IntColumn) -> None:
-        """Price finish and memory of rows; those that may fit and may be fast enough go on the heap."""
-        part = self.rows.at(rows, self.prices.finish(rows))
-        keys = np.maximum(time_bounds(part), self.keys[rows])
-        keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
-        fits, shortage = memory_verdict(part, self.prices.memory(rows), self.limits.memory_kib)
+        """Price memory and, of rows that may fit, the finish; put them on the heap."""
+        rows = self._open(rows, self.keys[rows])
+        fits, shortage = memory_verdict(
+            self.floors.at(rows), self.prices.memory(rows), self.limits.memory_kib
+        )
         for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
             self._reject(row, lack)
-        for key, row in zip(keys[fits].tolist(), rows[fits].tolist(), strict=True):
+        rows = rows[fits]
+        if not len(rows):
+            return
+        part = self.prices.time(rows)
+        rows = self._open(rows, keys := np.maximum(time_bounds(part), self.keys[rows]))
+        part = part.at(np.flatnonzero(keys < self._goal()), self.prices.finish(rows))
+        keys = np.maximum(time_bounds(part), self.keys[rows])
+        keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             heapq.heappush(self.heap, (key, row, None))
+
+    def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
+        """Return the rows whose keys may still matter; the others are closed at their keys."""
+        opened = keys < self._goal()
+        self.closed_ns = min(self.closed_ns, keys[~opened].min(initial=_NEVER))
+        return rows[opened]
 
     def _reject(self, row: int, lack: float) -> None:
         self.unfit += 1

@@ -115,12 +115,14 @@ def _grow(
     if len(source) > MOST_PLACEMENTS:
         return None
     lower = at[source]
+    # Without flush nothing precedes a stage.
+    step, forward = rows.step[stage, lower, offset], tables.forward[stage, lower, offset]
     hop = int(rows.hops[stage])
     return _Frontier(
         offset=offset,
         chosen=np.column_stack([old.chosen[source], offset]),
-        before=old.before[source] + rows.step[stage, lower, offset] + 2 * hop,
-        forward_before=old.forward_before[source] + tables.forward[stage, lower, offset] + hop,
+        before=old.before[source] + rows.flushes * (step + 2 * hop),
+        forward_before=old.forward_before[source] + rows.flushes * (forward + hop),
         bound=bound[source, offset],
         finish=finish[source, offset],
     )

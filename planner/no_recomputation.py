@@ -24,6 +24,7 @@ class WithoutRecomputation:
 
     def __init__(self, pricer: PricerLike) -> None:
         self._pricer = pricer
+        self.floor_fields, self.floor_terms = pricer.floor_fields, pricer.floor_terms
         self.block_fields, self.transfer_fields = pricer.block_fields, pricer.transfer_fields
         self.finish_fields, self.memory_fields = pricer.finish_fields, pricer.memory_fields
 

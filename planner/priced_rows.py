@@ -14,6 +14,7 @@ from planner.columns import Columns, IntColumn
 from planner.pricer import PricerLike
 
 Item = TypeVar("Item")
+Part = TypeVar("Part")
 
 Floats = NDArray[np.float64]
 """Integers up to 2^53, exact; floats only because bounds divide."""
@@ -80,8 +81,8 @@ class TimeRows:
     hop: Floats
     finish: tuple[LinearColumns, ...] = ()
 
-    def at(self, rows: IntColumn, finish: tuple[LinearColumns, ...]) -> "TimeRows":
-        """Return the selected rows with their finish priced."""
+    def at(self, rows: IntColumn, finish: tuple[LinearColumns, ...] = ()) -> "TimeRows":
+        """Return the selected rows with the given finish."""
         return TimeRows(
             ranks=self.ranks[rows],
             chunks=self.chunks[rows],
@@ -103,14 +104,36 @@ class RowPricer:
     def __init__(self, pricer: PricerLike, columns: Columns) -> None:
         self.pricer, self.columns = pricer, columns
         self.kinds = max(pricer.layer_kinds) + 1
+        self._blocks: dict[tuple[int, ...], tuple[Linear, ...]] = {}
+        self._hops: dict[tuple[int, ...], tuple[int]] = {}
         self._finish: dict[tuple[int, ...], tuple[Linear, ...]] = {}
         self._memory: dict[tuple[int, ...], tuple[MemoryRow, ...]] = {}
 
-    def time(self) -> TimeRows:
-        """Return blocks and transfers of all rows; the finish is priced later, where it matters."""
-        columns, pricer = self.columns, self.pricer
-        representatives, group = columns.groups(pricer.block_fields)
-        blocks = [self._block(columns.strategy(int(row))) for row in representatives]
+    def floor(self) -> TimeRows:
+        """Return a lower bound of the blocks of all rows, from few distinct prices; hops count as nothing."""
+        columns = self.columns
+        representatives, group = columns.groups(self.pricer.floor_fields)
+        blocks = [self._floor_of(columns.strategy(int(row))) for row in representatives]
+        return self._rows(columns, blocks, group, np.zeros(len(columns)))
+
+    def _floor_of(self, strategy: Strategy) -> tuple[Linear, ...]:
+        *passes, weight = self.pricer.block(strategy)
+        kept = [
+            [term for term in terms if term.name in self.pricer.floor_terms] for terms in passes
+        ]
+        # Weight gradients are subtracted in some bounds, so nothing of them may be left out.
+        return tuple(nanoseconds(terms, self.kinds) for terms in (*kept, weight))
+
+    def time(self, rows: IntColumn) -> TimeRows:
+        """Return blocks and transfers of ``rows``; the finish is priced later, where it matters."""
+        blocks, group = self._distinct(rows, self.pricer.block_fields, self._blocks, self._block)
+        hops, at = self._distinct(rows, self.pricer.transfer_fields, self._hops, self._hop)
+        hop = np.array([float(pair[0]) for pair in hops])[at]
+        return self._rows(self.columns.take(rows), blocks, group, hop)
+
+    def _rows(
+        self, columns: Columns, blocks: Sequence[tuple[Linear, ...]], group: IntColumn, hop: Floats
+    ) -> TimeRows:
         forward, backward, weight = (
             LinearColumns.of(items).at(group) for items in zip(*blocks, strict=True)
         )
@@ -120,23 +143,18 @@ class RowPricer:
             microbatches=columns.microbatches,
             schedule=columns.schedule,
             recompute_all=columns.recompute == RECOMPUTES.index("full"),
-            kinds=pricer.layer_kinds,
+            kinds=self.pricer.layer_kinds,
             forward=forward,
             backward=backward,
             weight=weight,
-            hop=self._hops(),
+            hop=hop,
         )
 
     def _block(self, strategy: Strategy) -> tuple[Linear, ...]:
         return tuple(nanoseconds(terms, self.kinds) for terms in self.pricer.block(strategy))
 
-    def _hops(self) -> Floats:
-        representatives, group = self.columns.groups(self.pricer.transfer_fields)
-        hops = [
-            min(map(to_ns, self.pricer.transfer(self.columns.strategy(int(row)))[:-1]), default=0)
-            for row in representatives
-        ]
-        return np.array(hops, dtype=np.float64)[group]
+    def _hop(self, strategy: Strategy) -> tuple[int]:
+        return (min(map(to_ns, self.pricer.transfer(strategy)[:-1]), default=0),)
 
     def finish(self, rows: IntColumn) -> tuple[LinearColumns, ...]:
         """Return the alternatives for the end of the iteration of ``rows``."""
@@ -164,9 +182,9 @@ class RowPricer:
         self,
         rows: IntColumn,
         names: Sequence[str],
-        known: dict[tuple[int, ...], tuple[Item, ...]],
-        price: Callable[[Strategy], tuple[Item, ...]],
-    ) -> tuple[list[tuple[Item, ...]], IntColumn]:
+        known: dict[tuple[int, ...], Part],
+        price: Callable[[Strategy], Part],
+    ) -> tuple[list[Part], IntColumn]:
         """Return the prices of each distinct combination of ``names`` in ``rows``, and each row's."""
         part = self.columns.take(rows)
         representatives, group = part.groups(names)

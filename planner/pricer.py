@@ -14,8 +14,18 @@ class PricerLike(Protocol):
     """Prices strategies of one scenario, whole or in parts.
 
     Each part depends only on the named fields of the strategy, so the search prices every distinct
-    combination once. The parts of ``cost(strategy)`` equal the parts priced alone.
+    combination once. The parts of ``cost(strategy)`` equal the parts priced alone. Of a block, the terms called
+    ``floor_terms`` depend on ``floor_fields`` alone and all others are never negative on any stage: together they
+    are a lower bound of the block that is shared by many strategies. Weight gradients depend on them whole.
     """
+
+    @property
+    def floor_fields(self) -> tuple[str, ...]:
+        """Fields of the strategy that the floor of a block depends on."""
+
+    @property
+    def floor_terms(self) -> frozenset[str]:
+        """Names of the terms of a block that make its floor."""
 
     @property
     def block_fields(self) -> tuple[str, ...]:

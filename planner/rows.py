@@ -39,6 +39,7 @@ class Rows:
         self.stages, self.m = tables.stages, given.shape.microbatches
         self.hops = np.array([*given.transfer_ns[: self.stages - 1], 0], dtype=np.int64)
         self.split = given.shape.schedule == "zero_bubble"
+        self.flushes = given.shape.schedule != "no_flush"
         self.step = tables.forward + tables.backward - (tables.weight if self.split else 0)
         self.before = self._least_before(self.step, 2)
         self.forward_before = self._least_before(tables.forward, 1)

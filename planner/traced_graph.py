@@ -44,6 +44,7 @@ class TracedBlock:
         weights, biases: Parameters with two or more dimensions and with fewer, those seen before left out.
         frozen: Parameters of either sort that are not trained; not part of the two above.
         tied_weights: Elements of matrices that an earlier block holds already.
+        batch_norms: Channels of each batch normalisation.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TracedBlock:
     biases: int = 0
     frozen: int = 0
     tied_weights: int = 0
+    batch_norms: tuple[int, ...] = ()
 
     @property
     def light(self) -> bool:
@@ -125,7 +127,12 @@ def _layer(group: Sequence[TracedBlock], name: str = "", *, closing: bool = Fals
     for block in group:
         operators += _operators(block, len(operators), closing=closing)
     live = group[-1].output_bytes if group else 0.0
-    return Layer(name=title, operators=tuple(operators), output_bytes_per_sample=live)
+    return Layer(
+        name=title,
+        operators=tuple(operators),
+        output_bytes_per_sample=live,
+        batch_norms=tuple(channels for block in group for channels in block.batch_norms),
+    )
 
 
 def _operators(block: TracedBlock, number: int, *, closing: bool) -> list[Operator]:

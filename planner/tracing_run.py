@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -273,6 +274,9 @@ class Trace:
             biases=sum(item.numel() for item in trained if item.ndim <= 1),
             frozen=sum(item.numel() for item in new if not item.requires_grad),
             tied_weights=sum(item.numel() for item in old if item.ndim > 1),
+            batch_norms=tuple(
+                item.num_features for item in call.module.modules() if isinstance(item, _BatchNorm)
+            ),
         )
 
     def _alive(self, index: int) -> float:

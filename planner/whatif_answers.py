@@ -318,6 +318,7 @@ def _variant_data(variant: Variant) -> dict[str, Any]:
     best, result = variant.best, variant.result
     return {
         "label": variant.label,
+        **({"set": dict(variant.changes)} if variant.changes else {}),
         "error": variant.error,
         "status": str(result.status) if result else None,
         "iteration_s": best.iteration_s if best else None,

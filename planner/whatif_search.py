@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from costmodel.errors import InputError
 from costmodel.pricing import Pricer
@@ -39,11 +39,17 @@ class MemoryStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One changed scenario and its answer; ``error`` where the change itself is refused."""
+    """One changed scenario and its answer.
+
+    Attributes:
+        label: What was changed, for people; ``changes`` holds the keys and values where keys were set.
+        error: Why the change itself is refused.
+    """
 
     label: str
     result: SearchResult | None
     error: str | None = None
+    changes: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def best(self) -> Plan | None:
@@ -127,19 +133,23 @@ def set_grid(source: Source, grid: Mapping[str, Sequence[object]]) -> tuple[Vari
     source.scenario()
     variants = []
     for values in itertools.product(*grid.values()):
-        changed, words = source, []
-        for key, value in zip(grid, values, strict=True):
-            changed = changed.changed(key, value)
-            words.append(f"{key}={value if isinstance(value, str) else json.dumps(value)}")
-        variants.append(_variant(", ".join(words), changed))
+        changes = dict(zip(grid, values, strict=True))
+        variants.append(_variant(source, changes))
     return tuple(variants)
 
 
-def _variant(label: str, source: Source) -> Variant:
+def _variant(source: Source, changes: Mapping[str, object]) -> Variant:
+    for key, value in changes.items():
+        source = source.changed(key, value)
+    label = ", ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in changes.items()
+    )
     try:
-        return Variant(label=label, result=plan(source.scenario(), top=1, explain=False))
+        result = plan(source.scenario(), top=1, explain=False)
+        return Variant(label=label, result=result, changes=changes)
     except InputError as error:
-        return Variant(label=label, result=None, error=str(error))
+        return Variant(label=label, result=None, error=str(error), changes=changes)
 
 
 def gpu_sweep(scenario: Scenario, counts: Sequence[int] | None = None) -> tuple[Variant, ...]:

@@ -15,7 +15,7 @@ _DEVICES = {
     "a100-80gb": "a100-sxm-80gb",
     "a100-sxm-80gb": "a100-sxm-80gb",
     "a100-80gb-sxm": "a100-sxm-80gb",
-    "a100-sxm4": "a100-sxm-40gb",  # SXM4 of unstated memory: the larger, newer card
+    "a100-sxm4": "a100-sxm-80gb",  # SXM4 of unstated memory: the larger, newer card
     "a100-sxm": "a100-sxm-80gb",
     "a100-sxm4-40gb": "a100-sxm-40gb",
     "a100-sxm-40gb": "a100-sxm-40gb",

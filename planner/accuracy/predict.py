@@ -29,6 +29,7 @@ class Prediction:
         allocated_bytes, reserved_bytes: Predicted counters of the kind the run reports; None where the
             framework's memory is not modelled.
         fits: Whether every rank stays within the device's usable memory; None likewise.
+        draw: Which draw of calibration runs it belongs to; ranking compares only within a draw.
     """
 
     run: Run
@@ -38,6 +39,7 @@ class Prediction:
     allocated_bytes: float | None = None
     reserved_bytes: float | None = None
     fits: bool | None = None
+    draw: int = 0
 
 
 class Pricers:
@@ -90,7 +92,7 @@ class Pricers:
         cost = self.time_cost(run)
         given = coefficients(cost, float(run.cluster.device.usable_bytes))
         seconds = iteration_ns(given.work(arrangement_of(run.placement))) / NS_PER_S
-        low, high = band(run.training, run.cluster, calibrated=calibrated)
+        low, high = band(run.graph, run.training, run.cluster, calibrated=calibrated)
         prediction = Prediction(
             run=run, iteration_s=seconds, low_s=seconds * low, high_s=seconds * high
         )
@@ -131,10 +133,12 @@ def predict_runs(
     *,
     constants: Constants | None = None,
     calibration: Mapping[str, float] | None = None,
+    draw: int = 0,
 ) -> list[Prediction]:
-    """Return predictions of all runs with the shipped (or given) constants."""
+    """Return predictions of all runs with the shipped (or given) constants, marked with their draw."""
     pricers = Pricers(constants, calibration)
-    return [pricers.predict(run, calibrated=bool(calibration)) for run in runs]
+    found = (pricers.predict(run, calibrated=bool(calibration)) for run in runs)
+    return [replace(item, draw=draw) for item in found]
 
 
 def _key(run: Run) -> Hashable:

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.accuracy.runs import Run
+from planner.accuracy.predict import Prediction
 
 _Floats = NDArray[np.float64]
 RANKED_STRATEGIES = 4  # groups with fewer distinct strategies say nothing about ranking
@@ -87,16 +87,18 @@ def errors(predicted: Sequence[float], measured: Sequence[float]) -> Errors | No
     )
 
 
-def ranking(runs: Sequence[Run], predicted: Sequence[float]) -> Ranking | None:
-    """Return how well strategies of the same group are ranked; None without such groups.
+def ranking(predictions: Sequence[Prediction]) -> Ranking | None:
+    """Return how well strategies of the same group and draw are ranked; None without such groups.
 
     Runs of one strategy in one group are averaged first.
     """
     groups: dict[str, dict[object, list[tuple[float, float]]]] = {}
-    for run, seconds in zip(runs, predicted, strict=True):
+    for item in predictions:
+        run = item.run
         if run.group and run.iteration_s:
-            found = groups.setdefault(run.group, {}).setdefault(run.strategy, [])
-            found.append((seconds, run.iteration_s))
+            name = f"{run.group} draw {item.draw}" if item.draw else run.group
+            found = groups.setdefault(name, {}).setdefault(run.strategy, [])
+            found.append((item.iteration_s, run.iteration_s))
     tables = {
         name: np.array([np.mean(pairs, axis=0) for pairs in strategies.values()])
         for name, strategies in groups.items()

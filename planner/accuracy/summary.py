@@ -82,7 +82,7 @@ def summary_of(predictions: Sequence[Prediction]) -> Summary:
     timed = [(item, item.run.iteration_s) for item in predictions if item.run.iteration_s]
     return Summary(
         time=errors([item.iteration_s for item, _ in timed], [seconds for _, seconds in timed]),
-        ranking=ranking([item.run for item, _ in timed], [item.iteration_s for item, _ in timed]),
+        ranking=ranking(predictions),
         allocated=_memory_errors(
             [(item.allocated_bytes, item.run.allocated_bytes) for item in predictions]
         ),

@@ -20,6 +20,8 @@ _HEAD = (
     "reserved",
 )
 
+_LISTED = 40  # more groups (draws of a calibration) are summed up only
+
 
 def accuracy_to_text(accuracy: Accuracy) -> str:
     """Return errors by source, ranking by group, verdicts and unpredicted rows, in per cent of measured."""
@@ -81,6 +83,8 @@ def _groups(summary: Summary) -> str:
         f"{ranked.regret * 100:.1f} median {ranked.regret_median * 100:.1f} worst {ranked.regret_worst * 100:.1f}, "
         f"pairs that differ by more than 10 % ordered right {ranked.pairs * 100:.0f}"
     )
+    if len(ranked.groups) > _LISTED:
+        return head
     rows = [("group", "strategies", "tau", "regret")]
     rows += [
         (group.group, str(group.strategies), f"{group.tau:.2f}", f"{group.regret * 100:.1f}")

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import count
 
 from costmodel.constants import Constants, priors
-from planner.accuracy.fit import Fit, fit
+from planner.accuracy.fit import TieredFit, leading, tiered_fit
 from planner.accuracy.predict import Prediction, Pricers, by_source, predict_runs
 from planner.accuracy.report import draws
 from planner.accuracy.runs import Run
@@ -22,17 +23,28 @@ def fold_of(run: Run) -> int:
 Parts = Mapping[Hashable, Constants]
 
 
-def trained(runs: Sequence[Run], parts: Sequence[Hashable], start: Mapping[str, float]) -> Parts:
+def trained(
+    runs: Sequence[Run], parts: Sequence[Hashable], whole: TieredFit, evaluations: int
+) -> Parts:
     """Return for each part the constants fitted to the runs of all other parts.
 
-    ``start`` only shortens the search: the optimum of a fold is that of its own runs and the priors.
+    Args:
+        runs: All runs.
+        parts: The part of each.
+        whole: The fit to all runs; it only gives the place around which prices are linear at first.
+        evaluations: How often the leading runs are priced anew: none is enough for folds that hardly move the
+            constants.
     """
-    return {
-        part: constants_of(
-            fit([run for run, own in zip(runs, parts, strict=True) if own != part], start=start)
+    numbers = dict(zip([i for i, run in enumerate(runs) if leading(run)], count(), strict=False))
+    found = {}
+    for part in dict.fromkeys(parts):
+        kept = [index for index, own in enumerate(parts) if own != part]
+        near = whole.core.linear.of([numbers[index] for index in kept if index in numbers])
+        again = tiered_fit(
+            [runs[index] for index in kept], near=near, evaluations=evaluations, later=2
         )
-        for part in dict.fromkeys(parts)
-    }
+        found[part] = constants_of(again.values)
+    return found
 
 
 def held_out(runs: Sequence[Run], parts: Sequence[Hashable], fits: Parts) -> list[Prediction]:
@@ -41,18 +53,19 @@ def held_out(runs: Sequence[Run], parts: Sequence[Hashable], fits: Parts) -> lis
     return [pricers[part].predict(run) for run, part in zip(runs, parts, strict=True)]
 
 
-def after_runs(fits: Parts, runs: Sequence[Run], count: int) -> list[Prediction]:
-    """Return predictions of sources left out after calibration to ``count`` of their runs, 5 draws each."""
+def after_runs(fits: Parts, runs: Sequence[Run], number: int) -> list[Prediction]:
+    """Return predictions of sources left out after calibration to ``number`` of their runs, 5 draws each."""
     result: list[Prediction] = []
     for source, own in by_source(runs).items():
-        if len(own) >= count + 2:
-            for used, others in draws(source, own, count):
+        if len(own) >= number + 2:
+            for draw, (used, others) in enumerate(draws(source, own, number), start=1):
                 values = calibrate_runs(used, base=fits[source]).values
-                result += predict_runs(others, constants=fits[source], calibration=values)
+                result += predict_runs(
+                    others, constants=fits[source], calibration=values, draw=draw
+                )
     return result
 
 
-def constants_of(fitted: Fit | Mapping[str, float]) -> Constants:
+def constants_of(values: Mapping[str, float]) -> Constants:
     """Return the priors with the values of a fit."""
-    values = fitted.values if isinstance(fitted, Fit) else fitted
     return priors().replaced(values)

@@ -33,9 +33,14 @@ def command(
     from planner.batch.answer import run_batch
     from planner.batch.machines import dask_cluster
     from planner.batch.show import batch_to_csv, batch_to_json, batch_to_text
+    from planner.files import check_writable
     from planner.pool.read import read_pool
     from planner.search import plan
 
+    if json_path == csv_path == "-":
+        raise click.UsageError("only one of --json and --csv can go to stdout")
+    for path in {json_path, csv_path, report_path} - {None, "-"}:
+        check_writable(Path(str(path)))
     pool = read_pool(pool_path, _gpus_per_node)
     machines = dask_cluster(scheduler) if scheduler else None
     result = run_batch(pool, partial(plan, top=1), open_executor=machines, journal=journal)

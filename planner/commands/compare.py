@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     "--rules", is_flag=True, help="Price the usual rules of thumb on the scenario instead."
 )
 @click.option(
+    "--token-slices",
+    metavar="COUNTS",
+    help="Instead, pipelines whose sequences are cut into so many slices (TeraPipe): 1,2,4,8.",
+)
+@click.option(
     "--plot", "plot_path", type=click.Path(path_type=Path), help="Write the picture as SVG."
 )
 @json_option
@@ -48,13 +53,14 @@ def command(
     scaling: Any,
     degrees: bool,
     rules: bool,
+    token_slices: str | None,
     plot_path: Path | None,
     json_path: str | None,
 ) -> int:
     """Compare; exit code 1 where nothing has a plan."""
     from planner.compare import compare
     from planner.compare_answers import comparison_to_json, comparison_to_svg, comparison_to_text
-    from planner.compare_request import read_gpu_counts, read_systems
+    from planner.compare_request import read_counts, read_systems
     from planner.scenario_file import load_scenario
 
     scenario = load_scenario(scenario_path)
@@ -62,7 +68,9 @@ def command(
         return _degrees(scenario, json_path)
     if rules:
         return _rules(scenario, json_path)
-    counts = read_gpu_counts(gpus_text, scenario.cluster.gpus)
+    if token_slices:
+        return _slices(scenario, token_slices)
+    counts = read_counts(gpus_text, scenario.cluster.gpus)
     comparison = compare(scenario, read_systems(systems), counts, scaling)
     if plot_path:
         write_text(plot_path, comparison_to_svg(comparison, scenario))
@@ -85,6 +93,15 @@ def _degrees(scenario: "Scenario", json_path: str | None) -> int:
         write_json(grid_to_json(grid), json_path)
     if json_path != "-":
         click.echo(grid_to_text(grid, scenario), nl=False)
+    return 0
+
+
+def _slices(scenario: "Scenario", counts: str) -> int:
+    from planner.compare_request import read_counts
+    from planner.token_slices import slices_text
+
+    tokens = scenario.training.sequence
+    click.echo(slices_text(scenario, read_counts(counts, tokens, key="--token-slices")), nl=False)
     return 0
 
 

@@ -10,6 +10,7 @@ from planner.commands.options import (
     json_file,
     json_option,
     json_text,
+    module_option,
     plot_option,
     print_answer,
     report_option,
@@ -49,11 +50,13 @@ Examples:
     "--largest", type=click.Choice(["global_batch", "sequence"]), help="Largest that fits."
 )
 @click.option("--lose", metavar="node:N", help="Plan again after losing N nodes.")
+@module_option
 @json_option
 @report_option
 @plot_option
 def command(
     scenario_path: Path,
+    module: str | None,
     json_path: str | None,
     report: Path | None,
     plot: Path | None,
@@ -62,14 +65,14 @@ def command(
     """Answer one what-if question and print it; exit code 1 where no variant has a plan."""
     from planner.files import write_all
     from planner.progress import progress
-    from planner.source import read_source
+    from planner.source import source_of
     from planner.wanted import Wanted
     from planner.whatif_files import answer_files
 
     question = _question(asked, plot)
     wanted = Wanted(answer=json_file(json_path), report=report, plot=plot)
     wanted.check()
-    source = read_source(scenario_path)
+    source = source_of(scenario_path, module=module)
     with progress("planning") as shown:
         answer = _answers(source, shown.say)[question](asked[question])
     print_answer(answer.data, answer.text + "\n", json_path)

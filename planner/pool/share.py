@@ -7,7 +7,6 @@ from planner.plans import SearchStatus
 from planner.pool.baseline import equal_split, first_come_first_served
 from planner.pool.check import violations
 from planner.pool.compact import compact
-from planner.pool.heuristic import schedule
 from planner.pool.instance import (
     CENTS,
     Block,
@@ -133,13 +132,9 @@ def share(pool: Pool, jobs: Sequence[Job], workers: int = 1) -> ShareResult:
 def _solve(
     instance: Instance, pool: Pool, workers: int
 ) -> tuple[Sequence[Block] | None, int, bool]:
-    from planner.pool.solver import first_bound, solve
+    from planner.pool.solver_search import search
 
-    known = schedule(instance)
-    bound = first_bound(instance, known)
-    if known and value_of(instance, known) * (1 - pool.gap) <= bound:
-        return known, bound, False
-    answer = solve(instance, known, bound, pool.gap, pool.time_limit_s, workers)
+    answer = search(instance, pool.gap, pool.time_limit_s, workers)
     return answer.blocks, answer.bound, answer.infeasible
 
 

@@ -8,8 +8,6 @@ from ortools.sat.python import cp_model
 
 from planner.pool.instance import Block, Instance, Mode, value_of
 from planner.pool.model import Objective
-from planner.pool.solver_bound import makespan_bound
-from planner.pool.solver_weighted import weighted_lp_bound
 
 # Jobs up to which ordering equal jobs helps; beyond, it slows the search (ten jobs
 # of four types close in 0.04 s instead of over 12 s).
@@ -114,21 +112,6 @@ def solve(
     )
     proven = max(bound, _proven(instance, solver.best_objective_bound))
     return Answer(blocks=tuple(best) if best else None, bound=proven)
-
-
-def first_bound(instance: Instance, known: Sequence[Block] | None) -> int:
-    """Return what is proven about the objective before any schedule is searched for; 0 where nothing is.
-
-    Args:
-        instance: The pool.
-        known: A schedule, if there is one; bounds need not look beyond it.
-    """
-    end = max(block.end for block in known) if known else instance.horizon
-    if instance.objective is Objective.MAKESPAN:
-        return makespan_bound(instance, end)
-    if instance.objective is Objective.WEIGHTED_COMPLETION:
-        return weighted_lp_bound(instance, end)
-    return 0
 
 
 def _solver(gap: float, time_limit_s: float, workers: int, many: bool) -> cp_model.CpSolver:

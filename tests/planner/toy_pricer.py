@@ -52,6 +52,8 @@ class ToyPricer:
 
     model: ToyModel
 
+    floor_fields: ClassVar = ("tp", "cp", "ep", "micro_batch")
+    floor_terms: ClassVar = frozenset({"compute"})
     block_fields: ClassVar = ("tp", "cp", "ep", "micro_batch", "recompute", "sequence_parallel")
     transfer_fields: ClassVar = ("tp", "cp", "pp", "micro_batch")
     finish_fields: ClassVar = ("dp", "tp", "cp", "pp", "ep", "zero")

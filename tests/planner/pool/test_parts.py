@@ -14,11 +14,13 @@ from planner.pool.baseline import equal_split, first_come_first_served
 from planner.pool.bound import dual_feasible, rows_within
 from planner.pool.check import violations
 from planner.pool.compact import compact
+from planner.pool.cutting import Prices
 from planner.pool.heuristic import Profile, schedule
 from planner.pool.instance import Instance, Mode, build_instance, completion, runs_of
 from planner.pool.model import BatchMode, Objective, Pool
 from planner.pool.nodes import assign_nodes
 from planner.pool.share import ShareResult, share
+from planner.pool.solver_cutting import refuting_prices
 from tests.planner.pool.builders import make_group, make_instance, make_job, random_instance
 
 
@@ -234,3 +236,30 @@ def test_adding_nodes_never_makes_the_best_schedule_longer() -> None:
 def test_instances_are_values() -> None:
     built: list[Instance] = [make_instance(make_job("a", (1, 2.0))) for _ in range(2)]
     assert built[0] == built[1]
+
+
+@given(
+    st.integers(20, 3000),
+    st.dictionaries(st.floats(0.01, 1.0), st.integers(0, 50), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_any_prices_give_weights_that_sum_to_at_most_one_in_a_bin(
+    bin_size: int, priced: dict[float, int], rng: random.Random
+) -> None:
+    prices = {max(1, round(share * bin_size)): price for share, price in priced.items()}
+    sizes = sorted(set(prices) | {max(1, bin_size // 3)})
+    content: list[int] = []
+    while sum(content) <= bin_size:
+        content.append(rng.choice(sizes))
+    content.pop()
+    weights = Prices(of=prices).weights(sizes, bin_size)
+    assert sum(weights.of[size] for size in content) <= weights.scale
+
+
+def test_pieces_that_cannot_be_cut_from_the_nodes_are_refuted_by_their_prices() -> None:
+    """Five pieces of 6 and five of 5 from five bins of 11 fit; a sixth long piece does not."""
+    assert refuting_prices({6: 5, 5: 5}, nodes=5, ticks=11) is None
+    prices = refuting_prices({6: 6, 5: 5}, nodes=5, ticks=11)
+    assert prices is not None
+    weights = prices.weights([5, 6], 11)
+    assert 6 * weights.of[6] + 5 * weights.of[5] > 5 * weights.scale

@@ -1,6 +1,7 @@
 """Comparing systems: what is asked, what is shown, what is recommended."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,7 +17,7 @@ from planner.compare_answers import (
     comparison_to_text,
     recommendation,
 )
-from planner.compare_request import read_gpu_counts, read_systems
+from planner.compare_request import read_counts, read_systems
 from planner.segments import min_max_segments, segment_costs
 from planner.systems import MAIN_SYSTEMS
 from tests.builders import make_scenario
@@ -38,14 +39,14 @@ def test_an_unknown_system_is_refused(text: str) -> None:
 
 
 def test_counts_are_powers_of_two_up_to_the_budget_unless_given() -> None:
-    assert read_gpu_counts(None, 12) == (1, 2, 4, 8, 12)
-    assert read_gpu_counts("8, 1", 16) == (1, 8)
+    assert read_counts(None, 12) == (1, 2, 4, 8, 12)
+    assert read_counts("8, 1", 16) == (1, 8)
 
 
 @pytest.mark.parametrize("text", ["0", "17", "two", "8,-1"])
 def test_a_count_outside_the_budget_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--gpus"):
-        read_gpu_counts(text, 16)
+        read_counts(text, 16)
 
 
 def test_strong_scaling_keeps_the_global_batch() -> None:
@@ -153,3 +154,19 @@ def test_the_largest_segment_is_as_small_as_possible(
 def test_more_segments_than_items_are_refused() -> None:
     with pytest.raises(ValueError, match="3 parts"):
         min_max_segments((1.0, 2.0), 3)
+
+
+def test_a_price_names_the_cheapest_number_of_gpus() -> None:
+    priced = replace(SCENARIO, cluster=replace(SCENARIO.cluster, price_per_gpu_hour=2.0))
+    sentence = next(s for s in recommendation(STRONG, priced) if s.startswith("cheapest"))
+    outcomes = [o for o in STRONG.outcomes if o.plan and o.system != "pipedream"]
+    least = min(2.0 * o.gpus / 3600 / o.samples_per_s * 1e6 for o in outcomes)
+    assert f"{least:,.2f} per million samples" in sentence
+    assert not any(s.startswith("cheapest") for s in recommendation(STRONG, SCENARIO))
+
+
+def test_gpus_of_several_kinds_are_not_compared() -> None:
+    (group,) = SCENARIO.cluster.groups
+    mixed = replace(SCENARIO, cluster=replace(SCENARIO.cluster, groups=(group, group)))
+    with pytest.raises(InputError, match="one kind"):
+        compare(mixed, ("ddp",), COUNTS, "strong")

@@ -40,3 +40,11 @@ def test_the_page_names_every_system(name: str) -> None:
 
 def test_pictures_of_the_page_exist() -> None:
     assert (ROOT / "docs" / "pictures" / "gpt2-medium-thetagpu.svg").is_file()
+
+
+@pytest.mark.parametrize("name", ["survey", "partitions", "distsim"])
+def test_the_page_has_a_place_for_each_table_of_the_benchmark(name: str) -> None:
+    _, marker, rest = PAGE.partition(f"<!-- table: {name} -->\n")
+    assert marker
+    assert rest.startswith("| ")
+    assert "\n<!-- end -->" in rest

@@ -49,7 +49,7 @@ def test_ddp_memory_is_flat_and_zero_falls(cluster: str) -> None:
 def test_replicating_systems_scale_alike(cluster: str) -> None:
     comparison = surveyed(cluster)
     for name in REPLICATING:
-        assert comparison.efficiency(comparison.at(name, 64)) > 0.8
+        assert comparison.efficiency(comparison.at(name, 64)) > 0.7
 
 
 @CLUSTERS
