@@ -52,7 +52,7 @@ def validate(runs: Sequence[Run], whole: TieredFit) -> None:
     fits = trained(runs, sources, whole, evaluations=1)
     by_source = held_out(runs, sources, fits)
     calibrated = after_runs(fits, runs, CALIBRATION_RUNS)
-    bands = _bands(_telling(by_fold), _telling(by_source), _telling(calibrated))
+    bands = _bands(_telling(by_fold), by_source, _telling(calibrated))
     devices = sorted({run.cluster.device.name for run in runs if run.tier == "core"})
     BANDS.write_text(
         json.dumps({"command": f"{COMMAND} --validate", "devices": devices, "bands": bands}, indent=1) + "\n",
@@ -64,7 +64,7 @@ def validate(runs: Sequence[Run], whole: TieredFit) -> None:
         ("source left out, after 3 runs of it", calibrated),
     ]
     sections = [_section(title, items) for title, items in parts]
-    coverage = f"## Coverage of the bands\n\n{_coverage(_telling(by_fold), _telling(by_source))}\n"
+    coverage = f"## Coverage of the bands\n\n{_coverage(_telling(by_fold), by_source)}\n"
     TABLE.write_text("\n".join([*sections, coverage]), encoding="utf-8")
 
 
@@ -98,6 +98,7 @@ def _telling(predictions: Sequence[Prediction]) -> list[Prediction]:
     """Return the predictions whose errors say something of the model.
 
     Of dense 16-bit runs the extra tier holds those of shared, noisy machines and of models beyond it (unpadded BERT).
+    What is new may be all of that, so bands of new kinds are made from all runs.
     """
     return [
         item

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from costmodel.calibration import read_calibration
-from costmodel.errors import ShardplanError
+from costmodel.errors import InputError, ShardplanError
 from planner.accuracy.predict import Prediction, Pricers, by_source, predict_runs
 from planner.accuracy.runs import Run, Unread, read_rows, read_runs
 from planner.accuracy.summary import Accuracy, accuracy_of
@@ -63,8 +63,15 @@ def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Predicti
         timed = [run for run in own if run.iteration_s]
         if len(timed) >= count + 2:
             for draw, (used, others) in enumerate(draws(source, timed, count), start=1):
-                values = calibrate_runs(used).values
-                yield from predict_runs(others, calibration=values, draw=draw)
+                yield from predict_runs(others, calibration=_calibrated(used), draw=draw)
+
+
+def _calibrated(runs: Sequence[Run]) -> dict[str, float]:
+    """Return the constants fitted to ``runs``; nothing where none of them is credible."""
+    try:
+        return calibrate_runs(runs).values
+    except InputError:
+        return {}
 
 
 def draws(source: str, runs: Sequence[Run], count: int) -> Iterator[tuple[list[Run], list[Run]]]:
