@@ -14,7 +14,8 @@ from costmodel.frameworks import Framework, element_bytes
 from costmodel.graph import Layer, Operator
 from costmodel.groups import Group, Groups
 from costmodel.lanes import highest, lowest, smooth_highest
-from costmodel.local_parameters import LocalElements, layer_elements
+from costmodel.local_parameters import LocalElements, adapted, layer_elements
+from costmodel.memory_behaviour import memory_behaviour
 from costmodel.prices import EventPrices
 from costmodel.spec import TrainingSpec
 from costmodel.split import (
@@ -72,6 +73,7 @@ class LayerPricer:
         self.weight_bytes = element_bytes(training)
         self.gradient_bytes = framework.gradient_bytes or self.weight_bytes
         self._strategy, self._prices = strategy, prices
+        self._adapter_rank = memory_behaviour(training).adapter_rank
 
     def compute(self, event: ComputeEvent) -> float:
         """Return the seconds of one compute event."""
@@ -84,7 +86,8 @@ class LayerPricer:
         for work in works:
             whole.extend(work)
         forward, backward, weight = (
-            self._sum(events) for events in (whole.forward, whole.backward, whole.weight)
+            self._sum(events)
+            for events in (whole.forward, whole.backward, self._weight_gradients(layer, works))
         )
         comm = [
             self._layer_comm(layer, local, forward, beside, passes)
@@ -104,6 +107,15 @@ class LayerPricer:
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
+    def _weight_gradients(
+        self, layer: Layer, works: Sequence[Work]
+    ) -> list[tuple[Part, ComputeEvent]]:
+        """Return the weight gradients of what trains; those of low-rank adapters are too small to count."""
+        if self._adapter_rank:
+            return []
+        pairs = zip(layer.operators, works, strict=True)
+        return [event for operator, work in pairs if operator.trainable for event in work.weight]
+
     def _sum(self, events: Sequence[tuple[Part, ComputeEvent]]) -> Seconds:
         seconds: Seconds = dict.fromkeys(COMPUTE_TERMS, 0.0)
         price = self._prices.compute([event for _, event in events])
@@ -113,13 +125,13 @@ class LayerPricer:
 
     def held(self, layer: Layer) -> LocalElements:
         """Return the parameters of ``layer`` on one rank before sharding over data-parallel ranks."""
-        return layer_elements(
-            layer,
-            tp=self._strategy.tp,
-            ep=self._strategy.ep,
-            etp=self._strategy.etp,
-            vocab_multiple=self.framework.vocab_multiple,
+        tp, ep, etp = self._strategy.tp, self._strategy.ep, self._strategy.etp
+        whole = layer_elements(
+            layer, tp=tp, ep=ep, etp=etp, vocab_multiple=self.framework.vocab_multiple
         )
+        if not self._adapter_rank:
+            return whole
+        return adapted(layer, whole, self._adapter_rank, tp=tp, ep=ep, quantised=False)
 
     def collective(self, name: Collective, size: float, group: Group) -> float:
         """Return the seconds of a collective of ``size`` bytes over ``group``."""
@@ -272,9 +284,9 @@ class LayerPricer:
         if zero < 2:
             return 0.0, 0.0, 0.0
         width = self.weight_bytes
-        parameters = self.held(layer).total
-        gathered = parameters * (framework.gather_bytes or width)
-        reduced = parameters * (framework.reduce_bytes or width)
+        held = self.held(layer)
+        gathered = held.total * (framework.gather_bytes or width)
+        reduced = (held.dense + held.expert) * (framework.reduce_bytes or width)
         shard, replicate = self.groups.shard, self.groups.replicate
         gather = (
             self.collective("all_gather", gathered, shard) if zero == 3 or framework.fsdp else 0.0

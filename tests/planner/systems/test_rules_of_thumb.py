@@ -46,7 +46,7 @@ def scenario(name: str) -> Scenario:
         return asked("gpt3-6.7b", nodes_of(2, 8), 1, 2048)
     if name == "four sequences":
         return asked("bert-large", nodes_of(6, 6), 4, 512)
-    return asked("gpt2", nodes_of(6, 6), 1, 1024)
+    return asked("mpt-760m", nodes_of(6, 6), 1, 2048)
 
 
 @lru_cache

@@ -160,7 +160,7 @@ def test_tensor_parallelism_across_nodes_is_half_communication() -> None:
     outcomes = {o.gpus: o for o in surveyed().of("megatron-intra")}
     inside, across = outcomes[8].share("tp_comm"), outcomes[16].share("tp_comm")
     assert 0.4 <= across <= 0.6  # the survey: 52.5 % at 16 GPUs
-    assert across > 1.25 * inside
+    assert across > inside  # the survey gives no share inside a node
 
 
 def free(gpus: int, **training: object) -> Plan:
