@@ -61,10 +61,19 @@ lint: $(VENV)/.dev  ## ruff's rules
 types: $(VENV)/.dev  ## mypy, strict, over source and tests
 	@$(BIN)/mypy
 
+bench: $(VENV)/.dev  ## search times on the scenarios that other planners report
+	@$(BIN)/python -m benchmarks.bench_search --rounds 3 --json benchmarks/results/search.json
+
+validate: $(VENV)/.dev  ## real two-process runs against their predictions
+	@$(BIN)/python -m benchmarks.validate
+
 examples: $(VENV)/.dev  ## run the examples and the README's command, store their output anew
 	@$(BIN)/python -m tests.readme_parts
 	@for name in first_plan whatif_memory own_module; do \
 		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
+
+validate: $(VENV)/.dev  ## run 14 strategies for real on two processes and compare with predictions
+	@$(BIN)/python benchmarks/validate.py
 
 clean:  ## remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

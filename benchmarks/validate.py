@@ -19,23 +19,23 @@ from profiler.validate.report import Report, as_json, report
 ROUNDS = 7
 SHAPES = {
     "gpt": ModelShape(
-        hidden=512, heads=8, kv_heads=8, head_dim=64, ffn=2048, gated=False, layers=8, vocab=4096, sequence=256
+        hidden=512, heads=8, kv_heads=8, head_dim=64, ffn=2048, gated=False, layers=4, vocab=4096, sequence=256
     ),
     "llama": ModelShape(
-        hidden=768, heads=12, kv_heads=4, head_dim=64, ffn=2048, gated=True, layers=8, vocab=2048, sequence=128
+        hidden=768, heads=12, kv_heads=4, head_dim=64, ffn=2048, gated=True, layers=4, vocab=2048, sequence=128
     ),
 }  # fmt: skip
 CASES: dict[str, tuple[Strategy, tuple[int, ...]]] = {
-    "dp2": (Strategy(dp=2, microbatches=4), (8,)),
-    "tp2": (Strategy(tp=2, microbatches=4), (8,)),
-    "pp2 gpipe": (Strategy(pp=2, microbatches=4, schedule="gpipe"), (4, 4)),
-    "pp2 1f1b": (Strategy(pp=2, microbatches=8), (4, 4)),
-    "pp2 uneven": (Strategy(pp=2, microbatches=8), (5, 3)),
+    "dp2": (Strategy(dp=2, microbatches=4), (4,)),
+    "tp2": (Strategy(tp=2, microbatches=4), (4,)),
+    "pp2 gpipe": (Strategy(pp=2, microbatches=4, schedule="gpipe"), (2, 2)),
+    "pp2 1f1b": (Strategy(pp=2, microbatches=8), (2, 2)),
+    "pp2 uneven": (Strategy(pp=2, microbatches=8), (3, 1)),
     "pp2 interleaved": (
         Strategy(pp=2, vpp=2, microbatches=4, schedule="interleaved"),
-        (2, 2, 2, 2),
+        (1, 1, 1, 1),
     ),
-    "fsdp2": (Strategy(dp=2, zero=3, microbatches=2), (8,)),
+    "fsdp2": (Strategy(dp=2, zero=3, microbatches=2), (4,)),
 }
 
 

@@ -10,37 +10,49 @@ from functools import lru_cache
 from importlib import resources
 
 from costmodel.frameworks import framework
+from costmodel.graph import ModelGraph
 from costmodel.spec import ClusterSpec, TrainingSpec
 from planner.scenario import Scenario
 
 Band = tuple[float, float]
+SMALL_HIDDEN = 2048
 
 
 def band_of(scenario: Scenario) -> Band:
     """Return the factors that the 80 % interval spans around a predicted iteration time."""
-    return band(scenario.training, scenario.cluster, calibrated=scenario.calibration is not None)
+    calibrated = scenario.calibration is not None
+    return band(scenario.graph, scenario.training, scenario.cluster, calibrated=calibrated)
 
 
-def band(training: TrainingSpec, cluster: ClusterSpec, *, calibrated: bool = False) -> Band:
+def band(
+    graph: ModelGraph, training: TrainingSpec, cluster: ClusterSpec, *, calibrated: bool = False
+) -> Band:
     """Return (low, high): the measured time is within low and high times the predicted one in 80 % of runs."""
     table = _table()
     known = framework(training.framework).known and cluster.device.name in _devices()
     state = "calibrated" if calibrated else "known" if known else "new"
-    found = (table[kind] for kind in kinds(training, cluster, state=state) if kind in table)
-    return next(found, table["any"])
+    names = kinds(graph, training, cluster, state=state)
+    return next((table[kind] for kind in names if kind in table), table["any"])
 
 
-def kinds(training: TrainingSpec, cluster: ClusterSpec, *, state: str) -> tuple[str, ...]:
+def kinds(
+    graph: ModelGraph, training: TrainingSpec, cluster: ClusterSpec, *, state: str
+) -> tuple[str, ...]:
     """Return the kinds that a run belongs to, narrowest first.
 
     Args:
+        graph: Experts, and layers so small that launches bind them, count.
         training: Its precision counts.
         cluster: Whether it leaves the node counts.
         state: "known" framework and device, "new", or "calibrated" to runs of the same kind.
     """
     width = "16-bit" if training.precision in ("bf16", "fp16") else "other precision"
+    experts = any(operator.experts for layer in graph.kinds for operator in layer.operators)
+    small = graph.model.hidden <= SMALL_HIDDEN
+    shape = "experts" if experts else "small layers" if small else "large layers"
     nodes = "several nodes" if cluster.gpus > cluster.gpus_per_node else "one node"
-    return (f"{state}, {width}, {nodes}", f"{state}, {width}", state)
+    whole = f"{state}, {width}, {shape}"
+    return (f"{whole}, {nodes}", whole, f"{state}, {width}", state)
 
 
 @lru_cache(maxsize=1)

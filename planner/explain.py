@@ -11,7 +11,7 @@ from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
-from planner.space import Space, enumerate_space
+from planner.space import Space, admitted, enumerate_space
 
 _GROWTH = (2, 4, 8, 16)
 """Multiples of the GPU budget tried as a lever."""
@@ -64,9 +64,26 @@ def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, 
 
 
 def _rule_levers(scenario: Scenario, space: Space) -> Iterator[str]:
+    conflict = conflicting_bounds(scenario)
+    if conflict:
+        yield f"{' and '.join(conflict)}: no legal strategy keeps all of these; free one of them"
     facts = facts_of(scenario)
     for item in sorted(space.rejections, key=lambda entry: -entry.count)[:3]:
         yield f"{item.rule.name}: {item.rule.remedy(item.example, facts)}"
+
+
+def conflicting_bounds(scenario: Scenario) -> tuple[str, ...]:
+    """Return the smallest set of search bounds that no legal strategy keeps together; empty if the rules forbid all.
+
+    A minimum hitting set, solved by CP-SAT: what the legal strategies without any bound break.
+    """
+    from planner.solver.infeasible import smallest_conflict  # OR-tools takes 0.3 s to import
+
+    legal = enumerate_space(replace(scenario, bounds={})).columns
+    names = [name for name in scenario.bounds if name != "recompute"]
+    if not len(legal) or not names:
+        return ()
+    return smallest_conflict({f"search.{name}": admitted(legal, name, scenario) for name in names})
 
 
 def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.memory_behaviour import memory_behaviour
 from costmodel.strategy import RECOMPUTES, SCHEDULES, Strategy
@@ -56,6 +57,13 @@ class Space:
 def enumerate_space(scenario: Scenario) -> Space:
     """Return every legal strategy within the scenario's bounds."""
     return _Grid(scenario).grown()
+
+
+def admitted(columns: Columns, name: str, scenario: Scenario) -> NDArray[np.bool_]:
+    """Return which rows take a value of the decision ``name`` that the scenario's bound admits."""
+    values, place = np.unique(columns.column(name), return_inverse=True)
+    bound = scenario.bound(name)
+    return np.array([bound.admits(_decoded(name, int(value))) for value in values])[place]
 
 
 class _Grid:

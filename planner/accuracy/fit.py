@@ -19,6 +19,9 @@ from planner.accuracy.runs import Run
 _Floats = NDArray[np.float64]
 _STEP = 1e-3  # of a logarithm, for the derivative by one lane per constant
 _NOISE = 0.04  # relative noise of a run: repeated configurations differ by 2-4 % (median)
+_EXTRA_NOISE = (
+    0.12  # of the extra tier: shared machines, mixtures of experts, kernels beyond the model
+)
 _FREEDOM = 4.0
 _TOLERANCE = 0.02  # of a prior spread: smaller moves end the search
 _REACH = 1.5  # prior spreads that a linear problem is trusted for
@@ -164,6 +167,56 @@ class _Problem:
             linear=linear,
             residuals=self._residual(linear, point),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieredFit:
+    """A fit to the core tier, and to the extra tier of what the core tier says nothing about.
+
+    Attributes:
+        core: Fit to the runs of ``leading``.
+        extra: Fit of the other constants to the other runs; None if there are none.
+    """
+
+    core: Fit
+    extra: Fit | None
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The constants that a run moved."""
+        return {**self.core.values, **(self.extra.values if self.extra else {})}
+
+    @property
+    def deviation(self) -> dict[str, float]:
+        """Standard deviation of the logarithm of each."""
+        return {**self.core.deviation, **(self.extra.deviation if self.extra else {})}
+
+
+def leading(run: Run) -> bool:
+    """Whether a run may move the constants that all runs share: core runs, and launch-bound ones of their stacks."""
+    return run.tier == "core" or run.row.get("class") == "launch_bound"
+
+
+def tiered_fit(
+    runs: Sequence[Run], *, near: Linear | None = None, evaluations: int = 6, later: int = 4
+) -> TieredFit:
+    """Return the fit in two tiers: noisier runs of other kinds never move what clean ones determine.
+
+    Args:
+        runs: Runs with a measured time.
+        near: The leading ones of ``runs`` around constants that are near already.
+        evaluations: How often the leading runs are priced at most, ``later`` the others.
+        later: See ``evaluations``.
+    """
+    first = [run for run in runs if leading(run)]
+    core = fit(first, linear=near, evaluations=evaluations, weights=run_weights(first))
+    second = [run for run in runs if not leading(run)]
+    rest = {name: c.spread for name, c in BY_NAME.items() if name not in core.values}
+    if not second:
+        return TieredFit(core=core, extra=None)
+    base = priors().replaced(core.values)
+    extra = fit(second, base=base, spreads=rest, noise=_EXTRA_NOISE, evaluations=later)
+    return TieredFit(core=core, extra=extra)
 
 
 def run_weights(runs: Sequence[Run]) -> _Floats:

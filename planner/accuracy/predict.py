@@ -92,7 +92,7 @@ class Pricers:
         cost = self.time_cost(run)
         given = coefficients(cost, float(run.cluster.device.usable_bytes))
         seconds = iteration_ns(given.work(arrangement_of(run.placement))) / NS_PER_S
-        low, high = band(run.training, run.cluster, calibrated=calibrated)
+        low, high = band(run.graph, run.training, run.cluster, calibrated=calibrated)
         prediction = Prediction(
             run=run, iteration_s=seconds, low_s=seconds * low, high_s=seconds * high
         )

@@ -1,12 +1,13 @@
 """What ``shardplan accuracy`` does: read runs, predict them as shipped or after calibration, count."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from costmodel.calibration import read_calibration
-from planner.accuracy.predict import Prediction, by_source, predict_runs
-from planner.accuracy.runs import Run, read_rows, read_runs
+from costmodel.errors import InputError, ShardplanError
+from planner.accuracy.predict import Prediction, Pricers, by_source, predict_runs
+from planner.accuracy.runs import Run, Unread, read_rows, read_runs
 from planner.accuracy.summary import Accuracy, accuracy_of
 from planner.calibrate import calibrate_runs
 
@@ -35,7 +36,22 @@ def measure_accuracy(
     if draws:
         return accuracy_of(list(calibrated_predictions(runs, draws)), unread)
     calibration = read_calibration(calibration_path) if calibration_path else None
-    return accuracy_of(predict_runs(runs, calibration=calibration), unread)
+    predictions, failed = predict_each(runs, calibration)
+    return accuracy_of(predictions, [*unread, *failed])
+
+
+def predict_each(
+    runs: Sequence[Run], calibration: Mapping[str, float] | None = None
+) -> tuple[list[Prediction], list[Unread]]:
+    """Return predictions, and the runs that the model cannot describe with the reason."""
+    pricers, predictions, failed = Pricers(calibration=calibration), [], []
+    for run in runs:
+        try:
+            predictions.append(pricers.predict(run, calibrated=bool(calibration)))
+        except (ShardplanError, ValueError, ArithmeticError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            failed.append(Unread(id=run.id, source=run.source, tier=run.tier, reason=reason))
+    return predictions, failed
 
 
 def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Prediction]:
@@ -47,8 +63,15 @@ def calibrated_predictions(runs: Sequence[Run], count: int) -> Iterator[Predicti
         timed = [run for run in own if run.iteration_s]
         if len(timed) >= count + 2:
             for draw, (used, others) in enumerate(draws(source, timed, count), start=1):
-                values = calibrate_runs(used).values
-                yield from predict_runs(others, calibration=values, draw=draw)
+                yield from predict_runs(others, calibration=_calibrated(used), draw=draw)
+
+
+def _calibrated(runs: Sequence[Run]) -> dict[str, float]:
+    """Return the constants fitted to ``runs``; nothing where none of them is credible."""
+    try:
+        return calibrate_runs(runs).values
+    except InputError:
+        return {}
 
 
 def draws(source: str, runs: Sequence[Run], count: int) -> Iterator[tuple[list[Run], list[Run]]]:

@@ -107,6 +107,9 @@ def _time(plans: Sequence[Json]) -> Markup:
 
 def _stage_bar(place: int, stage: Json) -> Bar:
     held = f"{stage['first_layer']}-{stage['last_layer']}"
+    chunks = stage.get("chunks", [])
+    if len(chunks) > 1:
+        held = f"{stage['layers']} layers in {len(chunks)} chunks"
     recomputed = stage.get("recomputed_layers", 0)
     again = f", {recomputed} again" if recomputed else ""
     parts = {name: size / GIB for name, size in stage["memory"].items()}

@@ -1,7 +1,7 @@
 """What really happened: collectives as torch.distributed issued them, and bytes that autograd kept."""
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -36,20 +36,27 @@ def collectives(run: Callable[[], None], group_size: int) -> Counter[CommEvent]:
 
 
 def _issued(events: Iterable[Any], group_size: int) -> Iterator[CommEvent]:
-    asked, shapes = "", []
+    """Pair operators and backend calls in order: asynchronous calls may begin after the next operator was asked."""
+    asked: deque[tuple[str, list[list[int]]]] = deque()
     for event in events:
         if event.name.startswith("c10d::"):
-            asked, shapes = event.name, event.input_shapes
-        elif _BACKEND.match(event.name) and asked in _OPERATORS:
-            sizes = [prod(shape) for shape in (*shapes, *event.input_shapes) if shape]
-            yield CommEvent(
-                collective=_OPERATORS[asked],
-                bytes=FP32 * max(sizes, default=0),
-                group_size=2 if asked == "c10d::send" else group_size,
-                per_node=2 if asked == "c10d::send" else group_size,
-                level=0,
-            )
-            asked = ""
+            asked.append((event.name, event.input_shapes))
+        elif _BACKEND.match(event.name) and asked:
+            name, shapes = asked.popleft()
+            if name in _OPERATORS:
+                yield _comm_event(name, [*shapes, *event.input_shapes], group_size)
+
+
+def _comm_event(name: str, shapes: list[list[int]], group_size: int) -> CommEvent:
+    ranks = 2 if name == "c10d::send" else group_size
+    largest = max((prod(shape) for shape in shapes if shape), default=0)
+    return CommEvent(
+        collective=_OPERATORS[name],
+        bytes=FP32 * largest,
+        group_size=ranks,
+        per_node=ranks,
+        level=0,
+    )
 
 
 def local(tensor: Tensor) -> Tensor:

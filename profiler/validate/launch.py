@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from torch.distributed.pipelining import (
 from torch.nn.parallel import DistributedDataParallel
 
 from profiler.validate.job import Job
-from profiler.validate.modules import Stage, loss_of, split_blocks, tokens
+from profiler.validate.modules import Block, Stage, loss_of, split_block, tokens
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default bucket_cap_mb
 Pass = Literal["F", "B"]
@@ -93,7 +93,9 @@ def _replicated(job: Job, spans: list[Span]) -> Rank:
     plain = _stage(job, 0)
     model: nn.Module = plain
     if strategy.tp > 1:
-        split_blocks(plain, init_device_mesh("cpu", (strategy.tp,)))
+        mesh = init_device_mesh("cpu", (strategy.tp,))
+        for block in plain.blocks:
+            split_block(cast("Block", block), mesh)
     elif strategy.zero >= 2:
         _shard(plain, whole=strategy.zero == 3)
     elif strategy.dp > 1:

@@ -79,16 +79,15 @@ class Stage(nn.Module):
         return self.head(x) if self.head is not None else x
 
 
-def split_blocks(stage: Stage, mesh: DeviceMesh) -> None:
-    """Cut the blocks of a stage over the tensor-parallel ranks with DTensor (Shoeybi et al. 2019)."""
+def split_block(block: Block, mesh: DeviceMesh) -> None:
+    """Cut a block over the tensor-parallel ranks with DTensor (Shoeybi et al. 2019)."""
     plan = {
         "qkv": ColwiseParallel(),
         "out": RowwiseParallel(),
         "up": ColwiseParallel(),
         "down": RowwiseParallel(),
     }
-    for block in stage.blocks:
-        parallelize_module(block, mesh, plan)
+    parallelize_module(block, mesh, plan)
 
 
 def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
