@@ -18,7 +18,7 @@ _TURNS_FROM_JOBS = 60
 _STRATEGIES = 8
 # Deterministic seconds per second of the limit: the deterministic limit ends the search first, so that the
 # same pool gives the same answer on any machine that is not far slower than the one this was set on.
-_DETERMINISTIC_SHARE = 0.2
+_DETERMINISTIC_SHARE = 0.8
 _DETERMINISTIC_SHARE_IN_TURNS = 0.4
 
 
