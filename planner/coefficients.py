@@ -6,9 +6,9 @@ in KiB fits in bytes (a saving is rounded towards zero).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +107,19 @@ class Arrangement(NamedTuple):
         return Placement(chunks=chunks, device_groups=device_groups)
 
 
+class _MemoryTable(NamedTuple):
+    """All memory rows as arrays: columns are what is held once by moment, then what each micro-batch adds."""
+
+    layer: Ints
+    recomputed: Ints
+    fixed: Ints
+    first: Ints
+    last: Ints
+    in_flight: Ints
+    once_fixed: Ints
+    recompute_once: Ints
+
+
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:
     """Everything the search knows of one strategy, as integers.
@@ -145,10 +158,7 @@ class Coefficients:
     @cached_property
     def counts(self) -> tuple[tuple[int, ...], ...]:
         """Layers of each kind among the first i layers, for i = 0 to the number of layers."""
-        rows = [(0,) * self.kinds]
-        for kind in self.layer_kinds:
-            rows.append(tuple(c + (at == kind) for at, c in enumerate(rows[-1])))
-        return tuple(rows)
+        return _prefix_counts(self.layer_kinds, self.kinds)
 
     @cached_property
     def in_flight(self) -> tuple[tuple[int, ...], ...]:
@@ -204,7 +214,7 @@ class Coefficients:
     @cached_property
     def count_table(self) -> Ints:
         """``counts`` as an array."""
-        return np.array(self.counts, dtype=np.int64)
+        return _prefix_table(self.layer_kinds, self.kinds)
 
     def contents(self, arrangement: Arrangement) -> tuple[Ints, Ints]:
         """Return layers, and recomputed layers, by virtual stage and kind."""
@@ -216,16 +226,34 @@ class Coefficients:
     def demands_kib(self, arrangement: Arrangement) -> Ints:
         """Return the KiB of every rank by moment: ``demand_kib`` for all ranks at once."""
         held, again = self.contents(arrangement)
-        ranks, chunks = self.shape.ranks, self.shape.chunks
-        flight = np.array(self.in_flight, dtype=np.int64).T
-        recomputes = again.reshape(chunks, ranks, -1).any(axis=(0, 2)).astype(np.int64)
-        rows = []
-        for row in self.memory:
-            once = row.kept._replace(fixed=0).values(held, again).reshape(chunks, ranks)
-            often = row.flight.values(held, again).reshape(chunks, ranks)
-            total = once.sum(axis=0) + (flight * often).sum(axis=0) + row.kept.fixed
-            rows.append(total + row.recompute_once * recomputes)
-        return np.stack(rows)
+        by_rank = (self.shape.chunks, self.shape.ranks, -1)
+        table = self._memory_table
+        value = table.fixed + held @ table.layer + again @ table.recomputed
+        value[0] += table.first
+        value[-1] += table.last
+        kept, flight = np.split(value.reshape(by_rank), 2, axis=2)
+        total = kept.sum(axis=0) + (table.in_flight * flight).sum(axis=0)
+        recomputes = again.reshape(by_rank).any(axis=(0, 2)).astype(np.int64)
+        return np.asarray(total.T + table.once_fixed + table.recompute_once * recomputes)
+
+    @cached_property
+    def _memory_table(self) -> "_MemoryTable":
+        linears = [row.kept._replace(fixed=0) for row in self.memory]
+        linears += [row.flight for row in self.memory]
+
+        def stacked(values: Iterable[object]) -> Ints:
+            return np.array(list(values), dtype=np.int64)
+
+        return _MemoryTable(
+            layer=stacked(item.layer for item in linears).T,
+            recomputed=stacked(item.recomputed for item in linears).T,
+            fixed=stacked(item.fixed for item in linears),
+            first=stacked(item.first for item in linears),
+            last=stacked(item.last for item in linears),
+            in_flight=np.array(self.in_flight, dtype=np.int64).T[:, :, None],
+            once_fixed=stacked(row.kept.fixed for row in self.memory)[:, None],
+            recompute_once=stacked(row.recompute_once for row in self.memory)[:, None],
+        )
 
     def work(self, arrangement: Arrangement) -> PipelineWork:
         """Return what the simulator executes for ``arrangement``."""
@@ -249,6 +277,21 @@ class Coefficients:
         again = again.reshape(by_rank).sum(axis=0)
         ways = [item.values(held, again) for item in self.finish] or [np.zeros(len(held), np.int64)]
         return tuple((self.fixed_ns + np.maximum.reduce(ways)).tolist())
+
+
+@lru_cache(maxsize=64)
+def _prefix_counts(layer_kinds: tuple[int, ...], kinds: int) -> tuple[tuple[int, ...], ...]:
+    rows = [(0,) * kinds]
+    for kind in layer_kinds:
+        rows.append(tuple(count + (at == kind) for at, count in enumerate(rows[-1])))
+    return tuple(rows)
+
+
+@lru_cache(maxsize=64)
+def _prefix_table(layer_kinds: tuple[int, ...], kinds: int) -> Ints:
+    table = np.array(_prefix_counts(layer_kinds, kinds), dtype=np.int64)
+    table.flags.writeable = False
+    return table
 
 
 def coefficients(cost: StrategyCost, memory_limit_bytes: float) -> Coefficients:

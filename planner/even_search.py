@@ -113,9 +113,10 @@ def _relieved(given: Coefficients, full: Arrangement, over: Ints) -> Arrangement
     def arrangement(counts: Ints) -> Arrangement:
         return Arrangement(full.cuts, tuple(np.minimum(sizes, counts).ravel().tolist()))
 
+    if (given.demands_kib(arrangement(high)) > given.limit_kib).any():
+        return None
     while (low < high).any():
         middle = (low + high) // 2
         fits = given.demands_kib(arrangement(middle)).max(axis=0) <= given.limit_kib
         low, high = np.where(fits | (low >= high), low, middle + 1), np.where(fits, middle, high)
-    found = arrangement(low)
-    return found if given.fits(found) else None
+    return arrangement(low)
