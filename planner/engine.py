@@ -101,6 +101,7 @@ def search(
     tolerance: float = 1e-3,
     time_limit_s: float | None = None,
     uneven: bool = True,
+    rows: RowPricer | None = None,
 ) -> EngineResult:
     """Return the ``top`` fastest plans over the given strategies and all their placements.
 
@@ -112,6 +113,7 @@ def search(
         tolerance: Relative gap at which the ranking counts as proved; 0 is exact.
         time_limit_s: Wall seconds after which the best so far is returned; None is no limit.
         uneven: Whether stages may differ; if not, they are equal but for embedding and head.
+        rows: Prices and bounds of an earlier search over the same columns and pricer.
 
     The placements of interleaved strategies are the balanced ones of planner.even_cuts.
     """
@@ -119,7 +121,7 @@ def search(
     limits = _Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
     if not len(columns):
         return EngineResult()
-    run = _Search(columns, pricer, limits)
+    run = _Search(rows or RowPricer(pricer, columns), limits)
     run.explore()
     return run.result()
 
@@ -137,11 +139,12 @@ class _Limits(NamedTuple):
 class _Search:
     """State of one search."""
 
-    def __init__(self, columns: Columns, pricer: PricerLike, limits: _Limits) -> None:
-        self.columns, self.pricer, self.limits = columns, pricer, limits
-        self.prices = RowPricer(pricer, columns)
-        self.floors = self.prices.floor()
-        self.keys = time_bounds(self.floors)
+    def __init__(self, prices: RowPricer, limits: _Limits) -> None:
+        self.columns, self.pricer, self.limits = prices.columns, prices.pricer, limits
+        self.prices = prices
+        self.floors = prices.floor
+        self.known = prices.remembered(limits.memory_kib)
+        self.keys = np.maximum(time_bounds(self.floors), self.known)
         self.order = np.argsort(self.keys, kind="stable")
         self.next = 0
         self.heap: list[tuple[int, int, Candidate | None]] = []
@@ -217,6 +220,7 @@ class _Search:
         part = part.at(np.flatnonzero(keys < self._goal()), self.prices.finish(rows))
         keys = np.maximum(time_bounds(part), self.keys[rows])
         keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
+        self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             heapq.heappush(self.heap, (key, row, None))
 
@@ -228,6 +232,7 @@ class _Search:
 
     def _reject(self, row: int, lack: float) -> None:
         self.unfit += 1
+        self.known[row] = _NEVER
         self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, (lack, row)])
 
     def _advance(self) -> None:
@@ -237,6 +242,7 @@ class _Search:
             candidate = self._new(row, key)
         else:
             self._place(candidate)
+        self.known[row] = max(int(self.known[row]), candidate.lower_ns)
         if candidate.tier is Tier.CLOSED:
             self.closed_ns = min(self.closed_ns, candidate.lower_ns)
         elif candidate.tier is Tier.OPEN:
@@ -280,6 +286,7 @@ class _Search:
         done = prove(candidate, limits.tolerance, self.worst, limits.deadline)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
+        self.known[candidate.row] = max(int(self.known[candidate.row]), candidate.lower_ns)
         self._note(candidate, known=True)
         if done or not refining:
             self.unproved |= not done

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from costmodel.errors import InputError
-from costmodel.pricing import Pricer
 from costmodel.units import KIB
 from planner.explain import with_gpus
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
-from planner.search import DEFAULT_TOLERANCE, plan
+from planner.search import DEFAULT_TOLERANCE, Session, open_session, plan
 
 Objective = Literal["time", "cost", "gpus", "memory"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -54,13 +52,13 @@ def plan_for(
     return _search(scenario, effort)
 
 
-def _search(scenario: Scenario, effort: Effort, pricer: Pricer | None = None) -> SearchResult:
+def _search(scenario: Scenario, effort: Effort, session: Session | None = None) -> SearchResult:
     return plan(
         scenario,
         top=effort.top,
         tolerance=effort.tolerance,
         time_limit_s=effort.time_limit_s,
-        pricer=pricer,
+        session=session,
     )
 
 
@@ -118,13 +116,14 @@ def _fewest(scenario: Scenario, effort: Effort, deadline_days: float | None) -> 
 
 def _smallest(scenario: Scenario, effort: Effort) -> SearchResult:
     """Lower the limit below the demand of any plan found until the search proves that nothing fits."""
-    pricer, best = make_pricer(scenario), _search(scenario, replace(effort, top=1))
+    session = open_session(scenario)
+    best = _search(scenario, replace(effort, top=1), session)
     while best.plans:
         below = replace(scenario, memory_limit_bytes=best.plans[0].demand_bytes - KIB)
-        further = _search(below, replace(effort, top=1, tolerance=1.0), pricer)
+        further = _search(below, replace(effort, top=1, tolerance=1.0), session)
         if not further.plans:
             limit = replace(scenario, memory_limit_bytes=best.plans[0].demand_bytes)
-            return _search(limit, effort, pricer)
+            return _search(limit, effort)
         best = further
     return best
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -99,18 +100,32 @@ class TimeRows:
 
 
 class RowPricer:
-    """Prices columns of strategies part by part."""
+    """Prices columns of strategies part by part, and remembers what searches over them found.
+
+    ``known_ns`` holds by row the best lower bound found so far under limits of at least ``known_limit_kib``: less
+    memory only removes placements, so it holds under every smaller limit as well.
+    """
 
     def __init__(self, pricer: PricerLike, columns: Columns) -> None:
         self.pricer, self.columns = pricer, columns
+        self.known_ns: IntColumn = np.zeros(len(columns), dtype=np.int64)
+        self.known_limit_kib: float = np.inf
         self.kinds = max(pricer.layer_kinds) + 1
         self._blocks: dict[tuple[int, ...], tuple[Linear, ...]] = {}
         self._hops: dict[tuple[int, ...], tuple[int]] = {}
         self._finish: dict[tuple[int, ...], tuple[Linear, ...]] = {}
         self._memory: dict[tuple[int, ...], tuple[MemoryRow, ...]] = {}
 
+    def remembered(self, limit_kib: int) -> IntColumn:
+        """Return what is known under ``limit_kib``, and forget it first if it was found with less memory."""
+        if limit_kib > self.known_limit_kib:
+            self.known_ns[:] = 0
+        self.known_limit_kib = limit_kib
+        return self.known_ns
+
+    @cached_property
     def floor(self) -> TimeRows:
-        """Return a lower bound of the blocks of all rows, from few distinct prices; hops count as nothing."""
+        """A lower bound of the blocks of all rows, from few distinct prices; hops count as nothing."""
         columns = self.columns
         representatives, group = columns.groups(self.pricer.floor_fields)
         blocks = [self._floor_of(columns.strategy(int(row))) for row in representatives]

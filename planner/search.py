@@ -1,7 +1,7 @@
 """The whole path on one screen: scenario, space, prices, certified search, ranked plans."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from costmodel.errors import TimeLimitError
 from costmodel.pricing import Pricer
@@ -12,6 +12,7 @@ from planner.engine import EngineResult, RankedPlan, search
 from planner.explain import levers, rejections
 from planner.no_recomputation import search_prices
 from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
+from planner.priced_rows import RowPricer
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 from planner.space import Space, enumerate_space
@@ -21,13 +22,34 @@ DEFAULT_TOLERANCE = 1e-3
 """Relative gap at which a ranking counts as proven: far below any error band of a prediction."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What searches of one scenario under different memory limits share: prices, strategies, and what was proven."""
+
+    pricer: Pricer
+    space: Space
+    rows: RowPricer
+
+
+def open_session(scenario: Scenario) -> Session:
+    """Return a session with nothing searched yet.
+
+    Raises:
+        InputError: If a table or the calibration of the scenario cannot be read.
+    """
+    scenario = apply_system(scenario)
+    pricer, space = make_pricer(scenario), enumerate_space(scenario)
+    rows = RowPricer(search_prices(scenario, pricer), space.columns)
+    return Session(pricer=pricer, space=space, rows=rows)
+
+
 def plan(
     scenario: Scenario,
     *,
     top: int = 10,
     tolerance: float = DEFAULT_TOLERANCE,
     time_limit_s: float | None = None,
-    pricer: Pricer | None = None,
+    session: Session | None = None,
     explain: bool = True,
 ) -> SearchResult:
     """Return the ``top`` best plans of the scenario's space with their certificate.
@@ -37,7 +59,7 @@ def plan(
         top: How many plans to rank.
         tolerance: Gap within which the answer counts as optimal; 0 asks for the exact proof.
         time_limit_s: When to stop with the best so far and an honest gap; None is never.
-        pricer: Prices made before for the same model, cluster and training.
+        session: An earlier search of the same scenario, its memory limit apart; it is cheapest to let the limit fall.
         explain: Whether to try, where nothing fits, what would make it fit; each lever is a search of its own.
 
     Raises:
@@ -45,16 +67,17 @@ def plan(
     """
     begun = time.perf_counter()
     scenario = apply_system(scenario)
-    pricer = pricer or make_pricer(scenario)
-    space = enumerate_space(scenario)
+    session = session or open_session(scenario)
+    pricer, space = session.pricer, session.space
     found = search(
         space.columns,
-        search_prices(scenario, pricer),
+        session.rows.pricer,
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=top,
         tolerance=tolerance,
         time_limit_s=time_limit_s,
         uneven=scenario.uneven_stages,
+        rows=session.rows,
     )
     result = _result(scenario, pricer, space, found, tolerance, begun)
     if result.plans or not explain:

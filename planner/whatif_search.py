@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from costmodel.errors import InputError
-from costmodel.pricing import Pricer
 from costmodel.units import KIB
 from planner.explain import with_gpus
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
-from planner.search import plan
+from planner.search import open_session, plan
 from planner.source import Source
 
 MAX_STEPS = 512
@@ -58,16 +56,16 @@ class Variant:
 
 
 def memory_points(scenario: Scenario, limits_bytes: Sequence[float]) -> tuple[Variant, ...]:
-    """Return the answer at each memory limit, prices shared."""
-    pricer = make_pricer(scenario)
-    return tuple(
-        Variant(
-            label=f"{limit / 2**30:g}GiB",
-            result=plan(
-                replace(scenario, memory_limit_bytes=limit), top=1, pricer=pricer, explain=False
-            ),
+    """Return the answer at each memory limit, in the order given; what more memory proved serves less."""
+    session = open_session(scenario)
+    results = {
+        limit: plan(
+            replace(scenario, memory_limit_bytes=limit), top=1, session=session, explain=False
         )
-        for limit in limits_bytes
+        for limit in sorted(set(limits_bytes), reverse=True)
+    }
+    return tuple(
+        Variant(label=f"{limit / 2**30:g}GiB", result=results[limit]) for limit in limits_bytes
     )
 
 
@@ -88,9 +86,8 @@ def memory_sweep(
         tolerance: Gap of each search.
         on_step: Called with every step as it is found, for progress.
     """
-    pricer = make_pricer(scenario)
     steps: list[MemoryStep] = []
-    for step in itertools.islice(_falling(scenario, pricer, tolerance), MAX_STEPS):
+    for step in itertools.islice(_falling(scenario, tolerance), MAX_STEPS):
         if steps and steps[-1].plan.iteration_s == step.plan.iteration_s:
             steps.pop()
         steps.append(step)
@@ -99,11 +96,12 @@ def memory_sweep(
     return tuple(reversed(steps))
 
 
-def _falling(scenario: Scenario, pricer: Pricer, tolerance: float) -> Iterator[MemoryStep]:
+def _falling(scenario: Scenario, tolerance: float) -> Iterator[MemoryStep]:
+    session = open_session(scenario)
     limit: float = scenario.cluster.device.memory_bytes
     while limit > 0:
         changed = replace(scenario, memory_limit_bytes=limit)
-        result = plan(changed, top=1, tolerance=tolerance, pricer=pricer, explain=False)
+        result = plan(changed, top=1, tolerance=tolerance, session=session, explain=False)
         if result.status is SearchStatus.INFEASIBLE:
             return
         best = result.plans[0]

@@ -53,7 +53,7 @@ def test_columns_hold_the_coefficients_of_every_row(model: str, gpus: int) -> No
 @pytest.mark.parametrize(("model", "gpus"), [("llama-3.1-70b", 64), ("mixtral-8x7b", 64)])
 def test_floors_never_exceed_blocks(model: str, gpus: int) -> None:
     _, prices, rows = rows_of(model, gpus)
-    floor, time = prices.floor(), prices.time(np.array(rows))
+    floor, time = prices.floor, prices.time(np.array(rows))
     assert (floor.weight.layer == time.weight.layer).all()
     assert (floor.weight.last == time.weight.last).all()
     for low, high in ((floor.forward, time.forward), (floor.backward, time.backward)):
