@@ -194,8 +194,16 @@ def _where_time_goes(plan: Plan) -> str:
     index = plan.stages.index(fullest)
     return (
         f"Plan 1, busiest rank: {', '.join(parts)}\n"
-        f"Plan 1, fullest stage ({index}, at {fullest.peak_moment}): {', '.join(held)} GiB"
+        f"Plan 1, fullest stage ({index}, at {fullest.peak_moment}): {', '.join(held)} GiB{_priced(plan)}"
     )
+
+
+def _priced(plan: Plan) -> str:
+    """Say which share of the priced seconds was measured, where any was."""
+    if plan.price_shares.get("analytic", 1.0) >= 1.0:
+        return ""
+    parts = [f"{share:.0%} {name}" for name, share in plan.price_shares.items()]
+    return f"\nPlan 1, seconds of its unique events: {', '.join(parts)}"
 
 
 def _certificate(result: SearchResult) -> str:

@@ -233,16 +233,25 @@ def answer_fewest(scenario: Scenario) -> Answer:
     )
 
 
+_LARGEST = {"global_batch": (1, 1 << 20), "sequence": (256, 1 << 24), "layers": (1, 1 << 14)}
+"""What may be enlarged, with its step and the value at which asking ends."""
+
+
+def _enlarged(scenario: Scenario, key: str, value: int) -> Scenario:
+    """Return the scenario with ``key`` at ``value``; more layers than the model has are of its last kind."""
+    if key == "layers":
+        given = scenario.graph.layers
+        layers = (*given, *given[-1:] * value)[:value]
+        model = replace(scenario.graph.model, layers=layers)
+        return replace(scenario, graph=replace(scenario.graph, model=model, layers=layers))
+    values: dict[str, Any] = {key: value}
+    return replace(scenario, training=replace(scenario.training, **values))
+
+
 def answer_largest(scenario: Scenario, key: str) -> Answer:
-    """Answer ``--largest``: the largest global batch or sequence that fits."""
-    training = scenario.training
-    start, limit = (256, 1 << 24) if key == "sequence" else (1, 1 << 20)
-
-    def changed(value: int) -> Scenario:
-        values: dict[str, Any] = {key: value}
-        return replace(scenario, training=replace(training, **values))
-
-    found = largest(changed, start, limit)
+    """Answer ``--largest``: the largest global batch, sequence or number of layers that fits."""
+    start, limit = _LARGEST[key]
+    found = largest(lambda value: _enlarged(scenario, key, value), start, limit)
     if found is None:
         return Answer(
             data={key: None, "variants": []}, text=f"Not even {key} {start} fits.", found=False

@@ -47,7 +47,9 @@ Examples:
     "--fewest-gpus", is_flag=True, help="The smallest number of GPUs on which a plan fits."
 )
 @click.option(
-    "--largest", type=click.Choice(["global_batch", "sequence"]), help="Largest that fits."
+    "--largest",
+    type=click.Choice(["global_batch", "sequence", "layers"]),
+    help="Largest that fits.",
 )
 @click.option("--lose", metavar="node:N", help="Plan again after losing N nodes.")
 @module_option

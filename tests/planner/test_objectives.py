@@ -8,6 +8,7 @@ from costmodel.errors import InputError
 from planner.objectives import Effort, gpu_seconds, pareto, plan_for
 from planner.plans import SearchStatus
 from planner.search import plan
+from planner.whatif_answers import answer_largest
 from tests.builders import make_scenario
 
 EXACT = Effort(top=3, tolerance=0.0)
@@ -52,3 +53,16 @@ def test_a_pareto_front_holds_no_beaten_plan() -> None:
             p.iteration_s < item.iteration_s and p.peak_memory_bytes < item.peak_memory_bytes
             for p in plans
         )
+
+
+def test_the_deepest_model_fits_and_one_layer_more_does_not() -> None:
+    scenario = make_scenario(layers=2, gpus=1, memory="8GiB")
+    answer = answer_largest(scenario, "layers")
+    deepest = answer.data["layers"]
+    assert plan(make_scenario(layers=deepest, gpus=1, memory="8GiB"), top=1).plans
+    assert not plan(make_scenario(layers=deepest + 1, gpus=1, memory="8GiB"), top=1).plans
+
+
+def test_without_tables_every_price_is_a_formula() -> None:
+    shares = plan(make_scenario(gpus=2), top=1).plans[0].price_shares
+    assert shares == {"measured": 0.0, "interpolated": 0.0, "analytic": 1.0}
