@@ -64,9 +64,6 @@ types: $(VENV)/.dev  ## mypy, strict, over source and tests
 bench: $(VENV)/.dev  ## search times on the scenarios that other planners report
 	@$(BIN)/python -m benchmarks.bench_search --rounds 3 --json benchmarks/results/search.json
 
-validate: $(VENV)/.dev  ## real two-process runs against their predictions
-	@$(BIN)/python -m benchmarks.validate
-
 examples: $(VENV)/.dev  ## run the examples and the README's command, store their output anew
 	@$(BIN)/python -m tests.readme_parts
 	@for name in first_plan whatif_memory own_module; do \
