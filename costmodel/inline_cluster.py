@@ -111,6 +111,30 @@ def _optional_rate(fields: Fields, name: str) -> float:
     return units.parse_rate(fields.values[name], fields.key(name))
 
 
+def mapping_of_group(group: DeviceGroup) -> dict[str, object]:
+    """Return the mapping that ``cluster_from_mapping`` reads back as ``group``, its catalog device by name."""
+    inside = [level for level in group.levels if 0 < level.gpus <= group.gpus_per_node]
+    outside = [level for level in group.levels if level not in inside]
+    mapping: dict[str, object] = {
+        "gpu": group.device.name,
+        "gpus_per_node": group.gpus_per_node,
+        "gpus": group.gpus,
+        "intra": [{**_level_mapping(level), "gpus": level.gpus} for level in inside],
+    }
+    if outside:
+        mapping["inter"] = _level_mapping(outside[-1])
+    return mapping
+
+
+def _level_mapping(level: LinkLevel) -> dict[str, object]:
+    return {
+        "name": level.name,
+        "kind": level.kind,
+        "bandwidth": level.bandwidth_bytes_per_s,
+        "latency": level.latency_s,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Node:
     """What a node type gives before a scenario changes it."""

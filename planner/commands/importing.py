@@ -104,6 +104,29 @@ def megatron(
     click.echo(f"{file}: scenario {output}", err=True)
 
 
+@command.command("topo")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path))
+@click.option("--gpu", required=True, help="The GPU, which the file does not name: h100-sxm, ..")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs in all nodes; one node by default.")
+@click.option("--network", help="Catalog name of the network between nodes.")
+def topo(file: Path, output: Path, gpu: str, gpus: int | None, network: str | None) -> None:
+    """``nvidia-smi topo -m`` or a NCCL topology file, as the ``cluster`` of a scenario."""
+    from costmodel.inline_cluster import cluster_from_mapping, mapping_of_group
+    from costmodel.load import write_yaml
+    from costmodel.topology import notes
+    from costmodel.topology_files import read_topology
+    from planner.files import write_files
+
+    given = {"gpu": gpu, "topology": str(file.resolve()), "gpus": gpus, "inter": network}
+    wanted = {key: value for key, value in given.items() if value is not None}
+    group = cluster_from_mapping(wanted, str(file)).groups[0]
+    write_files(output.parent, {output.name: write_yaml({"cluster": mapping_of_group(group)})})
+    for note in notes(read_topology(file)):
+        click.echo(f"note: {note}", err=True)
+    click.echo(f"{file}: {len(group.levels)} link levels into {output}", err=True)
+
+
 def _text(file: Path) -> str:
     if file.suffix == ".gz":
         import gzip

@@ -7,7 +7,7 @@ import pytest
 
 from costmodel import catalog
 from costmodel.errors import InputError
-from costmodel.inline_cluster import LINK_KINDS, cluster_from_mapping
+from costmodel.inline_cluster import LINK_KINDS, cluster_from_mapping, mapping_of_group
 from costmodel.spec import ClusterSpec
 
 Mapping = dict[str, Any]
@@ -210,3 +210,13 @@ def test_every_kind_of_the_catalog_has_an_efficiency() -> None:
     for name in catalog.names("clusters"):
         kinds |= {level.kind for level in catalog.cluster(name).levels}
     assert kinds <= set(LINK_KINDS)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "p4d", "dgx-1", "dgx-a100-40gb"])
+def test_a_group_written_as_a_mapping_reads_back_with_the_same_rates(name: str) -> None:
+    group = catalog.cluster(name, 16).groups[0]
+    again = cluster_from_mapping(mapping_of_group(group), "test").groups[0]
+    assert again.gpus == group.gpus
+    assert [(v.gpus, v.bandwidth_bytes_per_s, v.kind) for v in again.levels] == [
+        (v.gpus, pytest.approx(v.bandwidth_bytes_per_s), v.kind) for v in group.levels
+    ]
