@@ -23,6 +23,7 @@ class Legality:
         replicates_kv_heads: Whether key/value heads fewer than tensor ranks are replicated.
         full_microbatches: Whether it needs at least as many micro-batches as stages.
         uneven_stages: Whether stages may hold unequal numbers of layers.
+        context_shards: Whether context ranks always shard the parameters, so that they need ZeRO 2 or 3.
         moe_needs_sequence_parallel: Whether experts with tensor parallelism need sequence parallelism.
         offload_excludes_recompute: Whether activations are offloaded only without recomputation and pipeline.
     """
@@ -37,6 +38,7 @@ class Legality:
     replicates_kv_heads: bool = False
     full_microbatches: bool = False
     uneven_stages: bool = True
+    context_shards: bool = False
     moe_needs_sequence_parallel: bool = False
     offload_excludes_recompute: bool = False
 
@@ -56,6 +58,7 @@ _TORCH = Legality(
     zero=(0, 2, 3),
     zero_pipeline=(0, 2, 3),
     full_microbatches=True,
+    context_shards=True,
 )
 _STAGES = Legality(tensor=False, context=False, expert=False, zero=(0,))
 

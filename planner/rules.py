@@ -175,6 +175,13 @@ def zero_group_divides(columns: Columns, facts: Facts) -> Mask:
     return _mask((columns.zero_group == 0) | ((columns.zero > 0) & divides & (group > 1)))
 
 
+def context_sharding(columns: Columns, facts: Facts) -> Mask:
+    """Context ranks that always shard the parameters need sharding: zero >= 2 where cp > 1."""
+    if not facts.legality.context_shards:
+        return np.ones_like(columns.cp, dtype=np.bool_)
+    return _mask((columns.cp == 1) | (columns.zero >= 2))
+
+
 def framework_degrees(columns: Columns, facts: Facts) -> Mask:
     """Degrees above one must exist in the framework."""
     legal = np.ones_like(columns.tp, dtype=np.bool_)
@@ -292,6 +299,7 @@ def _remedies() -> Mapping[str, Callable[[Strategy, Facts], str]]:
         ),
         "zero_replicas": lambda *_: "zero 0, or dp 2",
         "zero_group_divides": lambda s, _: _near(_divisors(s.dp * s.cp), "zero_group in"),
+        "context_sharding": lambda *_: "zero 2 or 3, or cp 1",
         "framework_degrees": lambda _, f: f"a framework other than {f.framework}, or degrees of 1",
         "offload_recompute": lambda *_: "offload_activations 0, or recompute none and pp 1",
         "schedule_framework": lambda _, f: _near(", ".join(f.legality.schedules), "schedule in"),
@@ -338,6 +346,7 @@ _ORDER = (
     zero_pp,
     zero_replicas,
     zero_group_divides,
+    context_sharding,
     offload_recompute,
     schedule_framework,
     vpp_schedule,

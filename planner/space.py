@@ -111,7 +111,7 @@ class _Grid:
         self._judge("sequence_parallel_tp", "seq_mod_tp", "moe_sequence_parallel")
         self._cross("zero", legality.zero)
         self._cross("zero_group", self._groups())
-        self._judge("zero_pp", "zero_replicas", "zero_group_divides")
+        self._judge("zero_pp", "zero_replicas", "zero_group_divides", "context_sharding")
         self._cross("recompute", self._recomputes())
         return Space(columns=self._view(), rejections=tuple(self._rejections.values()))
 

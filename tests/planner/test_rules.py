@@ -87,6 +87,12 @@ TWINS: dict[str, tuple[Facts, Strategy, Facts, Strategy]] = {
         FACTS,
         replace(DP8, zero=3, zero_group=3),
     ),
+    "context_sharding": (
+        TITAN,
+        Strategy(dp=4, cp=2, microbatches=2, zero=3),
+        TITAN,
+        Strategy(dp=4, cp=2, microbatches=2),
+    ),
     "offload_recompute": (
         FACTS,
         replace(DP8, offload_activations=0.5),
