@@ -1,10 +1,11 @@
 """Contents of the files beside a printed answer: report, trace, picture of the timeline, launch files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from costmodel.cost import StrategyCost
+from costmodel.errors import InputError
 from costmodel.simulator import simulate
 from costmodel.timeline import Timeline
 from planner.answer_json import result_to_json
@@ -81,6 +82,20 @@ def plan_files(wanted: Wanted, scenario: Scenario, drawn: Drawn) -> dict[Path, C
         for file, text in launch_files(name, scenario, plan).items():
             files[folder / file] = text
     return files
+
+
+def expressible_rank(wanted: Wanted, scenario: Scenario, plans: Sequence[Plan]) -> int | None:
+    """Return the rank of the first plan that all wanted targets can express, None if there is none."""
+    return next((plan.rank for plan in plans if _expressible(wanted, scenario, plan)), None)
+
+
+def _expressible(wanted: Wanted, scenario: Scenario, plan: Plan) -> bool:
+    try:
+        for name, _ in wanted.exports:
+            launch_files(name, scenario, plan)
+    except InputError:
+        return False
+    return True
 
 
 def launch_files(target_name: str, scenario: Scenario, plan: Plan) -> Mapping[str, str]:

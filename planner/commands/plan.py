@@ -147,7 +147,7 @@ def _write(
     wanted: "Wanted", scenario: "Scenario", result: "SearchResult", rank: int, answer: str
 ) -> None:
     from costmodel.errors import InputError
-    from planner.deliver import draw, plan_files, result_page
+    from planner.deliver import draw, expressible_rank, plan_files, result_page
     from planner.files import Content, write_all
 
     if result.plans and rank > len(result.plans):
@@ -160,7 +160,15 @@ def _write(
     if wanted.report:
         files[wanted.report] = result_page(scenario, result, drawn)
     if drawn:
-        files |= plan_files(wanted, scenario, drawn)
+        try:
+            files |= plan_files(wanted, scenario, drawn)
+        except InputError as error:
+            other = expressible_rank(wanted, scenario, result.plans)
+            advice = f"; plan {other} of the list can be: add --rank {other}" if other else ""
+            rule = f"{error.rule}{advice}"
+            raise InputError(
+                rule, file=error.file, key=error.key, value=error.value, nearest=error.nearest
+            ) from error
     elif wanted.plan_needed:
         click.echo("no plan: no trace and no launch files", err=True)
     write_all(files)

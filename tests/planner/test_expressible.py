@@ -1,0 +1,28 @@
+"""A plan that a target cannot express names one of the list that it can."""
+
+from pathlib import Path
+
+import pytest
+
+from costmodel.errors import InputError
+from planner.deliver import expressible_rank, launch_files
+from planner.search import plan
+from planner.wanted import Wanted
+from tests.builders import make_scenario
+
+
+def test_the_first_plan_that_the_target_can_express_is_found() -> None:
+    scenario = make_scenario(layers=6, gpus=2, memory="3.4GiB")
+    plans = plan(scenario, top=40).plans
+    rank = expressible_rank(Wanted(exports=(("megatron", Path("x")),)), scenario, plans)
+    assert rank is not None
+    assert launch_files("megatron", scenario, plans[rank - 1])
+    for other in plans[: rank - 1]:
+        with pytest.raises(InputError, match="cannot express"):
+            launch_files("megatron", scenario, other)
+
+
+def test_no_rank_is_named_where_no_plan_can_be_expressed() -> None:
+    scenario = make_scenario(layers=4, gpus=4, search={"pp": 4})
+    plans = plan(scenario, top=5).plans
+    assert expressible_rank(Wanted(exports=(("accelerate", Path("x")),)), scenario, plans) is None
