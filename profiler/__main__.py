@@ -1,12 +1,11 @@
 """``python -m profiler WANTED -o TABLE``: measure the events that a table without times wants."""
 
-import sys
 from pathlib import Path
 
 import click
 
-from costmodel.errors import ShardplanError
 from costmodel.table import Table
+from profiler.command import run_command
 from profiler.device import Machine, machine
 from profiler.runner import Limits, Outcome, Progress, run
 
@@ -64,17 +63,5 @@ def _summary(outcome: Outcome, table: Path) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run the command; errors the user can mend are one line."""
-    try:
-        cli(standalone_mode=False)
-    except ShardplanError as error:
-        click.echo(f"profiler: {error}", err=True)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(cli, "profiler")

@@ -1,16 +1,15 @@
 """``python -m profiler.validate REQUEST``: launch the requested strategy here and compare."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from costmodel.errors import ShardplanError
 from costmodel.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 from costmodel.strategy import Strategy
+from profiler.command import run_command
 from profiler.validate.job import Job, check, shape_of
 from profiler.validate.predict import predicted_spans
 from profiler.validate.ranks import launch
@@ -61,17 +60,5 @@ def cli(request: Path, json_path: str | None, picture: Path | None) -> None:
     click.echo(text if json_path == "-" else as_text(found), nl=False)
 
 
-def main() -> None:
-    """Run the command; errors the user can mend are one line."""
-    try:
-        cli(standalone_mode=False)
-    except ShardplanError as error:
-        click.echo(f"validate: {error}", err=True)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(cli, "validate")
