@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from costmodel.errors import InputError
+from costmodel.local_parameters import padded
 from costmodel.memory_options import MEMORY_OPTIONS
 from costmodel.spec import TrainingSpec
 
@@ -354,8 +355,7 @@ def behaviour(training: TrainingSpec) -> Framework:
 
 def padded_vocab(framework: Framework, vocab: int, tp: int) -> int:
     """Return the rows of the embedding that the framework allocates."""
-    step = framework.vocab_multiple * tp
-    return -(-vocab // step) * step
+    return padded(vocab, framework.vocab_multiple * tp)
 
 
 def element_bytes(training: TrainingSpec) -> int:

@@ -36,7 +36,7 @@ class EventPrices:
         constants: Constants,
         tables: Sequence[PriceTable] = (),
     ) -> None:
-        self._cluster, self._constants, self._tables = cluster, constants, tuple(tables)
+        self._cluster, self._constants, self.tables = cluster, constants, tuple(tables)
         self._compute = ComputePricer(cluster.device, framework, constants)
         self._seconds: dict[Event, float] = {}
         self.provenance: dict[Event, str] = {}
@@ -65,7 +65,7 @@ class EventPrices:
     def _known(self, event: Event) -> bool:
         if event in self._seconds:
             return True
-        for table in self._tables:
+        for table in self.tables:
             if found := table.lookup(event):
                 self._keep(event, *found)
                 return True

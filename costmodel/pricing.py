@@ -84,6 +84,10 @@ class Pricer:
 
     def cost(self, strategy: Strategy) -> StrategyCost:
         """Return all prices of ``strategy``."""
+        return replace(self.time_cost(strategy), memory=self.memory(strategy))
+
+    def time_cost(self, strategy: Strategy) -> StrategyCost:
+        """Return all prices of ``strategy`` but those of memory, which has no moments then."""
         forward, backward, weight = self.block(strategy)
         return StrategyCost(
             strategy=strategy,
@@ -93,7 +97,7 @@ class Pricer:
             weight_gradient=weight,
             transfer_s=self.transfer(strategy),
             finish=self.finish(strategy),
-            memory=self.memory(strategy),
+            memory=(),
             fixed_s=self.fixed_s(strategy),
         )
 
@@ -112,6 +116,18 @@ class Pricer:
     def memory(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         """Return the memory of a rank, by moment."""
         return self._once("memory", self.memory_fields, strategy, self._memory)
+
+    def price_shares(self, strategy: Strategy) -> dict[str, float]:
+        """Return which share of the seconds of a strategy's unique events is measured, interpolated and computed."""
+        alone = Pricer(
+            self.graph,
+            self.cluster,
+            self.training,
+            constants=self.constants,
+            tables=self.prices.tables,
+        )
+        alone.time_cost(strategy)
+        return alone.prices.shares()
 
     def fixed_s(self, strategy: Strategy) -> float:
         """Return the seconds per iteration outside the schedule."""

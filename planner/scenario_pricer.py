@@ -2,7 +2,6 @@
 
 from costmodel.calibration import read_calibration
 from costmodel.pricing import Pricer
-from costmodel.strategy import Strategy
 from costmodel.table import ScaledTable, Table
 from planner.scenario import Scenario
 
@@ -21,12 +20,3 @@ def make_pricer(scenario: Scenario) -> Pricer:
         calibration=read_calibration(scenario.calibration) if scenario.calibration else None,
         tables=tables,
     )
-
-
-def price_shares(scenario: Scenario, strategy: Strategy) -> dict[str, float]:
-    """Return which share of the seconds of a strategy's unique events is measured, interpolated and computed."""
-    if not scenario.prices:
-        return {"measured": 0.0, "interpolated": 0.0, "analytic": 1.0}
-    pricer = make_pricer(scenario)
-    pricer.cost(strategy)
-    return pricer.prices.shares()

@@ -14,7 +14,7 @@ from planner.no_recomputation import search_prices
 from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
 from planner.priced_rows import RowPricer
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer, price_shares
+from planner.scenario_pricer import make_pricer
 from planner.space import Space, enumerate_space
 from planner.systems import apply_system
 
@@ -135,7 +135,7 @@ def _plan(scenario: Scenario, pricer: Pricer, rank: int, found: RankedPlan) -> P
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
         demand_bytes=found.peak_kib * KIB,
-        price_shares=price_shares(scenario, found.strategy),
+        price_shares=pricer.price_shares(found.strategy),
     )
 
 

@@ -19,7 +19,7 @@ from planner.host import broken_host
 from planner.plans import Placement, Plan
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer, price_shares
+from planner.scenario_pricer import make_pricer
 from planner.strategy_text import parse_placement, parse_strategy
 from planner.systems import apply_system
 
@@ -87,7 +87,7 @@ def simulate_placement(
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
         demand_bytes=given.peak_kib(arrangement) * KIB,
-        price_shares=price_shares(scenario, strategy),
+        price_shares=pricer.price_shares(strategy),
     )
     return Simulation(
         strategy=strategy,

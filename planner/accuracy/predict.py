@@ -73,19 +73,7 @@ class Pricers:
 
     def time_cost(self, run: Run) -> StrategyCost:
         """Return the cost of a run without its memory."""
-        pricer, strategy = self.of(run), run.strategy
-        forward, backward, weight = pricer.block(strategy)
-        return StrategyCost(
-            strategy=strategy,
-            layer_kinds=run.graph.layers,
-            forward=forward,
-            backward=backward,
-            weight_gradient=weight,
-            transfer_s=pricer.transfer(strategy),
-            finish=pricer.finish(strategy),
-            memory=(),
-            fixed_s=pricer.fixed_s(strategy),
-        )
+        return self.of(run).time_cost(run.strategy)
 
     def predict(self, run: Run, *, calibrated: bool = False) -> Prediction:
         """Return the prediction of ``run`` by the simulator."""
