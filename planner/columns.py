@@ -108,6 +108,17 @@ class Columns:
             values[share] /= 100
         return Strategy(**values)
 
+    def lanes(self) -> Strategy:
+        """Return all rows, which share one placement order, as one strategy with a lane for each (costmodel.lanes)."""
+        values: dict[str, Any] = {name: self.column(name) for name in COLUMN_NAMES}
+        values["schedule"] = SCHEDULES[0]  # no price depends on it
+        values["recompute"] = np.array(RECOMPUTES)[self.recompute]
+        values["sequence_parallel"] = self.sequence_parallel > 0
+        values["placement_order"] = self.orders[int(self.placement_order[0])]
+        for share in ("offload_optimizer", "offload_activations"):
+            values[share] = self.column(share) / 100
+        return Strategy(**values)
+
     def groups(self, names: Iterable[str]) -> tuple[IntColumn, IntColumn]:
         """Return a representative row of each distinct combination of ``names``, and each row's group."""
         code = np.zeros(len(self), dtype=np.int64)

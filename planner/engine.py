@@ -251,8 +251,7 @@ class _Search:
             heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
 
     def _new(self, row: int, key: int) -> Candidate:
-        cost = self.pricer.cost(self.columns.strategy(row))
-        given = coefficients(cost, self.limits.memory_kib * KIB)
+        given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
         if given.shape.chunks > 1 or not self.limits.uneven:
             fits = settle_even(candidate, self._goal(), uneven=self.limits.uneven)
