@@ -273,13 +273,13 @@ def _best_tiles(
 
     Few tiles may split K among multiprocessors (split-K), each part paying its own prologue.
     """
-    rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
-    tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
+    rows, columns, speed = (column.reshape(-1, 1) for column in _TILES.T)
+    tiles = groups.T * np.ceil(m.T / rows) * np.ceil(n.T / columns)
     cost: _Array = np.full_like(k, np.inf)
     best = (k, k)
     for split in _SPLITS:
         waves = np.ceil(tiles * split / multiprocessors)
-        work = (waves * multiprocessors * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        work = _column((waves * (multiprocessors * rows * columns * 2.0 / speed)).min(axis=0))
         depth = k / split
         trial = work * (depth + _NOMINAL_PROLOGUE * (1 + (split > 1)))
         better = trial < cost

@@ -4,7 +4,7 @@ An overlapped collective is bound in one of two ways: by the share that is paid 
 behind the pass it overlaps. Both are affine in a rank's content, and the rank pays the larger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -33,8 +33,7 @@ def finishes(
     graph: ModelGraph,
     strategy: Strategy,
     pricer: LayerPricer,
-    forward: StageTerm,
-    backward: StageTerm,
+    passes: Callable[[], tuple[StageTerm, StageTerm]],
 ) -> tuple[Finish, ...]:
     """Return the ways the end of the iteration can be bound on a rank.
 
@@ -43,8 +42,8 @@ def finishes(
         graph: The model.
         strategy: The strategy.
         pricer: Prices of its collectives.
-        forward: Seconds of one micro-batch's forward, behind which gathers may hide.
-        backward: Seconds of one micro-batch's backward, behind which reductions may hide.
+        passes: Makes the seconds of one micro-batch's forward and backward, behind which gathers and reductions
+            may hide.
     """
     held = _held(layers, graph, strategy, pricer)
     reduction, gathering = _reduction(held, strategy, pricer), _gathering(held, strategy, pricer)
@@ -52,17 +51,19 @@ def finishes(
     if graph.tied and holds(strategy.pp > 1):
         fixed.append(_tied(held, pricer))
     framework, share = pricer.framework, pricer.constants["overlap.gradients"]
+    hides = (reduction and framework.gradient_overlap, gathering and framework.gather_overlap)
+    forward, backward = passes() if any(hides) else (None, None)
     choices = product(
-        _bounds(reduction, framework.gradient_overlap, share, backward),
-        _bounds(gathering, framework.gather_overlap, share, forward),
+        _bounds(reduction, share, backward if hides[0] else None),
+        _bounds(gathering, share, forward if hides[1] else None),
     )
     return tuple(Finish(terms=(*reduced, *gathered, *fixed)) for reduced, gathered in choices)
 
 
 def _bounds(
-    terms: tuple[StageTerm, ...], overlaps: bool, share: float, window: StageTerm
+    terms: tuple[StageTerm, ...], share: float, window: StageTerm | None
 ) -> list[tuple[StageTerm, ...]]:
-    if not terms or not overlaps:
+    if window is None:
         return [terms]
     hidden = _scaled(replace(window, name="overlap"), -1.0)
     return [tuple(_scaled(item, share) for item in terms), (*terms, hidden)]

@@ -278,14 +278,12 @@ class Pricer:
         }
 
     def _finish(self, strategy: Strategy) -> tuple[Finish, ...]:
-        forward, backward = self._once("passes", self.block_fields, strategy, self._passes_of)
         return finishes(
             self._layers(strategy.tp),
             self.graph,
             strategy,
             self._layer_pricer(strategy),
-            forward,
-            backward,
+            lambda: self._once("passes", self.block_fields, strategy, self._passes_of),
         )
 
     def _passes_of(self, strategy: Strategy) -> tuple[StageTerm, StageTerm]:

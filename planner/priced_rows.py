@@ -228,9 +228,11 @@ class RowPricer:
 
     def coefficients(self, row: int, limit_kib: int) -> Coefficients:
         """Return everything about one row."""
-        rows, strategy = np.array([row]), self.columns.strategy(row)
-        *blocks, _ = self._blocks.at(rows, self._priced_blocks)
-        forward, backward, weight = (block.linear(0) for block in blocks)
+        strategy = self.columns.strategy(row)
+        at, (*blocks, _) = self._blocks.holding(row, self._priced_blocks)
+        forward, backward, weight = (block.linear(at) for block in blocks)
+        end, finish = self._finish.holding(row, self._priced_finish)
+        held, memory = self._memory.holding(row, self._priced_memory)
         transfer = self.pricer.transfer(strategy) or (0.0,) * strategy.pp
         return Coefficients(
             strategy=strategy,
@@ -240,8 +242,8 @@ class RowPricer:
             backward=backward,
             weight=weight,
             transfer_ns=tuple(map(to_ns, transfer)),
-            finish=tuple(item.linear(0) for item in self.finish(rows)),
-            memory=tuple(item.row(0) for item in self.memory(rows)),
+            finish=tuple(item.linear(end) for item in finish),
+            memory=tuple(item.row(held) for item in memory),
             fixed_ns=to_ns(self.pricer.fixed_s(strategy)),
             recompute_all=strategy.recompute == "full",
             limit_kib=limit_kib,
@@ -299,13 +301,23 @@ class _Store:
 
     def at(self, rows: IntColumn, price: Callable[[IntColumn], Sequence[Any]]) -> tuple[Any, ...]:
         """Return the columns of ``rows``; those not priced yet are now."""
-        new = np.unique(rows[self._place[rows] < 0])
+        self._price(np.unique(rows[self._place[rows] < 0]), price)
+        return tuple(item.at(self._place[rows]) for item in self._columns)
+
+    def holding(
+        self, row: int, price: Callable[[IntColumn], Sequence[Any]]
+    ) -> tuple[int, Sequence[Any]]:
+        """Return where ``row`` stands in the columns, and these."""
+        if self._place[row] < 0:
+            self._price(np.array([row]), price)
+        return int(self._place[row]), self._columns
+
+    def _price(self, new: IntColumn, price: Callable[[IntColumn], Sequence[Any]]) -> None:
         if len(new):
             parts = [self._columns, price(new)] if self._priced else [price(new)]
             self._columns = [_joined(items) for items in zip(*_padded(parts), strict=True)]
             self._place[new] = self._priced + np.arange(len(new))
             self._priced += len(new)
-        return tuple(item.at(self._place[rows]) for item in self._columns)
 
 
 def _padded(rows: Sequence[Sequence[Item]]) -> list[list[Item]]:
