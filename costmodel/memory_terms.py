@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from costmodel.activations import Kept, LocalShape, layer_kept
+from costmodel.frameworks import behaviour as framework_behaviour
 from costmodel.graph import Layer, ModelGraph
 from costmodel.lanes import has_lanes, highest_of, holds, lowest, pick
 from costmodel.linear import StageTerm, term
@@ -30,6 +31,7 @@ class MemoryTerms:
         self._per_node = cluster.gpus_per_node
         self._routed = any(op.experts for layer in graph.kinds for op in layer.operators)
         self.behaviour = memory_behaviour(training, layernorm=graph.model.norm == "layernorm")
+        self._vocab_multiple = framework_behaviour(training).vocab_multiple
         self._layers = (*graph.kinds, graph.embedding, graph.head)
         self._shapes = weight_shapes(graph)
         self._elements: dict[tuple[int, int, int], tuple[LocalElements, ...]] = {}
@@ -51,7 +53,7 @@ class MemoryTerms:
         b, ends = self.behaviour, (self._graph.embedding, self._graph.head)
         tp, ep = strategy.tp, strategy.ep
         whole = layer_elements(
-            layer, tp=tp, ep=ep, etp=strategy.etp, vocab_multiple=b.vocab_multiple
+            layer, tp=tp, ep=ep, etp=strategy.etp, vocab_multiple=self._vocab_multiple
         )
         if not b.adapter_rank:
             return whole
@@ -126,7 +128,7 @@ class MemoryTerms:
         return term(name, len(kinds), layer=tuple(kinds), first=first, last=last, fixed=both)
 
     def _tied(self, strategy: Strategy) -> float:
-        rows = padded(self._graph.model.vocab, self.behaviour.vocab_multiple * strategy.tp)
+        rows = padded(self._graph.model.vocab, self._vocab_multiple * strategy.tp)
         return rows * self._graph.model.hidden / strategy.tp
 
     def activations(self, strategy: Strategy) -> StageTerm:
@@ -152,7 +154,9 @@ class MemoryTerms:
     def logits(self, strategy: Strategy) -> StageTerm:
         """Return the logits of one micro-batch and what the loss makes of them."""
         model, b = self._graph.model, self.behaviour
-        width = padded(model.vocab or model.classes, b.vocab_multiple * strategy.tp) / strategy.tp
+        width = (
+            padded(model.vocab or model.classes, self._vocab_multiple * strategy.tp) / strategy.tp
+        )
         sequence = self._training.decoder_sequence or self._training.sequence
         size = strategy.micro_batch * sequence / strategy.cp * width
         return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
