@@ -240,8 +240,8 @@ class Coefficients:
         kept, flight = np.split(value.reshape(by_rank), 2, axis=-1)
         total = (kept + table.in_flight * flight).sum(axis=-3).swapaxes(-1, -2) + table.once_fixed
         if recomputes:
-            once = again.reshape(by_rank).any(axis=(-3, -1))[..., None, :]
-            total += table.recompute_once * once
+            once = np.any(again.reshape(by_rank), axis=(-3, -1), keepdims=True)
+            total += table.recompute_once * once[..., 0]
         return np.asarray(total)
 
     @cached_property

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.coefficients import Arrangement, Coefficients, Ints
 from planner.even_bounds import applies_to
@@ -29,7 +30,8 @@ def even_placements(given: Coefficients, cuts: Sequence[Sequence[int]]) -> list[
     bounds = _bounds(given, fitting.cuts, again) if len(fitting.cuts) else []
     rows = zip(bounds, fitting.cuts.tolist(), again.tolist(), strict=True)
     found = [EvenPlacement(bound, Arrangement(tuple(a), tuple(b))) for bound, a, b in rows]
-    return sorted(reversed(found), key=lambda item: -item.bound_ns)
+    found.sort(key=lambda item: item.bound_ns)
+    return found[::-1]
 
 
 def with_recomputation(given: Coefficients, cuts: Sequence[int]) -> Arrangement | None:
@@ -44,14 +46,14 @@ def _bounds(given: Coefficients, cuts: Ints, again: Ints) -> list[int]:
     shape = given.shape
     contents = given.contents(cuts, again)
     by_rank = (len(cuts), shape.chunks, shape.ranks)
-    bounds: Ints = even_rows(
+    bounds = even_rows(
         given.forward.values(*contents).reshape(by_rank),
         given.backward.values(*contents).reshape(by_rank),
         given.finishes(*contents),
         np.array(given.transfer_ns, dtype=np.int64),
         np.array(shape.microbatches),
     )
-    return bounds.tolist()
+    return [int(bound) for bound in bounds]
 
 
 class _Fitting:
@@ -90,9 +92,11 @@ class _Fitting:
 
     def _again(self, counts: Ints) -> Ints:
         """Return recomputed layers by virtual stage for counts by rank."""
-        return np.minimum(self.sizes, counts[:, None, :]).reshape(len(counts), self.cuts.shape[1] - 1)
+        return np.minimum(self.sizes, counts[:, None, :]).reshape(
+            len(counts), self.cuts.shape[1] - 1
+        )
 
-    def _over(self, counts: Ints) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+    def _over(self, counts: Ints) -> NDArray[np.bool_]:
         """Return which ranks exceed the limit at some moment."""
         contents = self.given.contents(self.cuts, self._again(counts))
         demands = self.given.demands_of(*contents)

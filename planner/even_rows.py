@@ -29,7 +29,8 @@ def even_rows(
     """Return the largest row of each placement.
 
     Args:
-        forward, backward: Nanoseconds by placement (any leading axes), chunk and rank.
+        forward: Nanoseconds by placement (any leading axes), chunk and rank.
+        backward: The same.
         finish: By placement and rank.
         hops: By placement and boundary, the last one from the last rank to the first.
         microbatches: By placement.
@@ -80,9 +81,7 @@ def warmup_chunks(chunks: int, ranks: int, microbatches: Numbers) -> Numbers:
     rank = np.arange(ranks)
     if chunks == 1:
         return np.asarray(np.minimum(microbatches, ranks - rank))[..., None, :]
-    total = np.minimum(
-        microbatches * chunks, 2 * (ranks - 1 - rank) + (chunks - 1) * ranks + 1
-    )
+    total = np.minimum(microbatches * chunks, 2 * (ranks - 1 - rank) + (chunks - 1) * ranks + 1)
     rounds, rest = np.divmod(total, ranks * chunks)
     offset = rest[..., None, :] - ranks * np.arange(chunks)[:, None]
     return np.asarray(rounds[..., None, :] * ranks + np.clip(offset, 0, ranks))
