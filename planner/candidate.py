@@ -84,7 +84,7 @@ def settle_bound(candidate: Candidate, cutoff_ns: int | None) -> bool:
         _try_balanced(candidate, values)
     own = candidate.time_ns
     limit = own if cutoff_ns is None else cutoff_ns
-    found = placement_bound(candidate.given, limit)
+    found = placement_bound(candidate.given, limit, candidate.lower_ns)
     if found is None:
         if limit is not None:
             candidate.close(limit)
