@@ -50,7 +50,10 @@ class Rows:
         self.least_finish = int(tables.finish[0].min(initial=NEVER, where=tables.legal[0]))
         if not self.flushes:
             # An iteration starts where the one before ends: nothing precedes a stage.
-            self.before, self.forward_before = np.zeros_like(self.before), np.zeros_like(self.before)
+            self.before, self.forward_before = (
+                np.zeros_like(self.before),
+                np.zeros_like(self.before),
+            )
 
     @cached_property
     def ending(self) -> Ints:
