@@ -77,7 +77,8 @@ def best_plan(
     """Return the optimal plan, None if nothing fits the memory.
 
     The space: any number of stages that use all GPUs together, each on 1, 2, 4 or 8 of them with one tensor-parallel
-    size for all its operators, cut at any operator, any of its operators recomputed.
+    size for all its operators, its data-parallel ranks sharing each micro-batch evenly; cuts at any operator, any
+    operators recomputed. Outside: degrees that change within a stage, transfers between nodes.
     """
     plan = _best(problem, rows, transfers, strict=False)
     if plan is None or all(stage.memory_mib <= problem.memory_mib + 1e-6 for stage in plan.stages):
