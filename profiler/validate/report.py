@@ -7,6 +7,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from costmodel.units import format_bytes, format_seconds
+from profiler.validate.expected import in_passes
 from profiler.validate.job import Job
 from profiler.validate.predict import Prediction, predict
 from profiler.validate.ranks import Result
@@ -55,7 +56,7 @@ class Report:
 def report(job: Job, result: Result) -> Report:
     """Compare what the ranks saw with the prediction from the events of the same rounds."""
     iterations = [_iteration_s(result, number) for number in range(job.rounds)]
-    predictions = [predict(job, prices_of(result, number)) for number in range(job.rounds)]
+    predictions = [predict(job, prices_of(job, result, number)) for number in range(job.rounds)]
     middle = _middle(predictions)
     rows = [
         Row(name="iteration", measured=statistics.median(iterations), predicted=middle.iteration_s),
@@ -118,10 +119,21 @@ def _iteration_s(result: Result, number: int) -> float:
     return end - start
 
 
-def prices_of(result: Result, number: int) -> dict[str, float]:
-    """Return each event's price of a round, mean over the ranks that measured it side by side."""
+def prices_of(job: Job, result: Result, number: int) -> dict[str, float]:
+    """Return each event's price of a round from the samples of the ranks that measured it side by side.
+
+    The mean, not the median: what is predicted is a sum of many. Where ranks meet within every block the later of them
+    sets the pace, so each sample is that of the slower rank.
+    """
     seen = [rank["rounds"][number]["prices"] for rank in result]
-    return {name: statistics.fmean(prices[name] for prices in seen) for name in seen[0]}
+    meet = any(in_passes(job))
+    return {
+        name: statistics.fmean(
+            (max if meet else statistics.fmean)(samples)
+            for samples in zip(*(prices[name] for prices in seen), strict=True)
+        )
+        for name in seen[0]
+    }
 
 
 def _middle(predictions: Sequence[Prediction]) -> Prediction:

@@ -77,24 +77,24 @@ def _watch(job: Job, rank: Rank) -> tuple[Counter[CommEvent], int]:
     """Return the collectives of one iteration and the peak of saved activations of another."""
     group = job.strategy.dp if job.strategy.dp > 1 else job.strategy.tp
     dist.barrier()
-    issued = collectives(rank.step, max(group, 2))
+    issued = collectives(rank.whole, max(group, 2))
     counter = SavedBytes(rank.modules)
     dist.barrier()
     with counter.counting():
-        rank.step()
-    rank.optimizer.zero_grad(set_to_none=False)
+        rank.whole()
     return issued, counter.peak
 
 
 def _state_bytes(rank: Rank) -> int:
-    total = 0
-    for module in rank.modules:
-        for parameter in module.parameters():
-            state = rank.optimizer.state.get(parameter, {})
-            moments = [value for name, value in state.items() if name.startswith("exp_avg")]
-            part = local(parameter)
-            total += part.numel() * part.element_size() * (2 + len(moments))
-    return total
+    """Return parameters and gradients of the modules and the moments of what the optimizer steps on."""
+    parameters = [local(p) for module in rank.modules for p in module.parameters()]
+    moments = [
+        local(value)
+        for state in rank.optimizer.state.values()
+        for name, value in state.items()
+        if name.startswith("exp_avg")
+    ]
+    return sum(part.numel() * part.element_size() for part in (*parameters, *parameters, *moments))
 
 
 if __name__ == "__main__":
