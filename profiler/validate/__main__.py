@@ -53,7 +53,7 @@ def cli(request: Path, json_path: str | None, picture: Path | None) -> None:
     found = report(job, result)
     if picture:
         picture.write_text(
-            as_svg(found, predicted_spans(job, prices_of(job, result, -1))), encoding="utf-8"
+            as_svg(found, predicted_spans(job, prices_of(job, result))), encoding="utf-8"
         )
     text = json.dumps(as_json(found), indent=1) + "\n"
     if json_path and json_path != "-":

@@ -42,7 +42,7 @@ def _gathered(own: object) -> list[Any]:
 
 def _run(job: Job) -> dict[str, Any]:
     expected = expected_collectives(job, _pp_rank(job))
-    measure = bench(job, set(_of_all(expected)))
+    measure = bench(job, _of_all(expected))
     rank = build(job)
     for _ in range(_WARMUP):
         measure.round()
@@ -67,10 +67,12 @@ def _pp_rank(job: Job) -> int:
     return dist.get_rank() if job.strategy.pp > 1 else 0
 
 
-def _of_all(expected: Counter[CommEvent]) -> list[CommEvent]:
-    """Return the events of all ranks, in one order: they are measured together."""
-    everything = _gathered(list(expected))
-    return sorted({event for events in everything for event in events}, key=lambda e: e.key)
+def _of_all(expected: Counter[CommEvent]) -> dict[CommEvent, int]:
+    """Return the largest counts of any rank, in one order: all ranks measure them together."""
+    counts: Counter[CommEvent] = Counter()
+    for one in _gathered(expected):
+        counts |= one
+    return dict(sorted(counts.items(), key=lambda item: item[0].key))
 
 
 def _watch(job: Job, rank: Rank) -> tuple[Counter[CommEvent], int]:

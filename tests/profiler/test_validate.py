@@ -74,7 +74,7 @@ def test_every_rank_issues_exactly_the_predicted_collectives(case: tuple[str, in
 @pytest.mark.parametrize("case", _jobs(), ids=str)
 def test_states_and_kept_activations_have_the_predicted_bytes(case: tuple[str, int]) -> None:
     job, result = _jobs()[case], _results()[case]
-    predicted = predict(job, prices_of(job, result, 0))
+    predicted = predict(job, prices_of(job, result))
     assert [rank["state_bytes"] for rank in result] == list(predicted.state_bytes)
     for rank, saved in zip(result, predicted.saved_bytes, strict=True):
         assert saved in (rank["saved_bytes"], 0)
@@ -96,7 +96,7 @@ def test_the_report_shows_iteration_ranks_stages_and_memory() -> None:
         assert part in text
     assert json.loads(json.dumps(as_json(found)))["collectives_equal"] is True
     picture = as_svg(
-        found, predicted_spans(_jobs()[case], prices_of(_jobs()[case], _results()[case], 0))
+        found, predicted_spans(_jobs()[case], prices_of(_jobs()[case], _results()[case]))
     )
     assert (
         picture.count("<rect") == 2 * 2 * 4 * 2 + 4
