@@ -6,7 +6,7 @@ Aceso (microsoft/SuperScaler fa80ad0) reports 58.76 s and 87.13 s for its best p
 import time
 
 from costmodel.importers.operators import collective_table, read_operators
-from costmodel.recompose.compose import PROFILES
+from costmodel.recompose.profiles import PROFILES
 from planner.operator_cut.search import Problem, best_plan
 
 PROFILE = "superscaler-eurosys"

@@ -199,11 +199,11 @@ def _where_time_goes(plan: Plan) -> str:
 
 
 def _priced(plan: Plan) -> str:
-    """Say which share of the priced seconds was measured, where any was."""
+    """Say which share of the iteration was measured, where any was."""
     if plan.price_shares.get("analytic", 1.0) >= 1.0:
         return ""
     parts = [f"{share:.0%} {name}" for name, share in plan.price_shares.items()]
-    return f"\nPlan 1, seconds of its unique events: {', '.join(parts)}"
+    return f"\nPlan 1, prices behind its iteration time: {', '.join(parts)}"
 
 
 def _certificate(result: SearchResult) -> str:

@@ -74,7 +74,7 @@ class Plan:
         iteration_s: Simulated seconds of an iteration, with the 80 % band ``iteration_s_low`` to ``_high``.
         mfu: Model FLOPs (6 per parameter and token and the causal attention) over the GPUs' peak.
         time: Seconds of the critical rank by term; they sum to ``iteration_s``.
-        price_shares: Share of priced seconds that was measured, interpolated, analytic.
+        price_shares: Share of the iteration's time by the provenance of its prices (planner.price_shares).
         tied_with: Ranks of plans that differ by less than the band.
         demand_bytes: Smallest memory limit that admits the plan, the peak rounded up as the search does.
     """

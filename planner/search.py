@@ -12,9 +12,11 @@ from planner.engine import EngineResult, RankedPlan, search
 from planner.explain import levers, rejections
 from planner.no_recomputation import search_prices
 from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
+from planner.price_shares import PriceShares
 from planner.priced_rows import RowPricer
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
+from planner.simulation import arrangement_of
 from planner.space import Space, enumerate_space
 from planner.systems import apply_system
 
@@ -93,8 +95,9 @@ def _result(
     tolerance: float,
     begun: float,
 ) -> SearchResult:
+    shares = PriceShares(pricer)
     plans = _tied(
-        [_plan(scenario, pricer, rank, item) for rank, item in enumerate(found.ranked, 1)]
+        [_plan(scenario, pricer, shares, rank, item) for rank, item in enumerate(found.ranked, 1)]
     )
     if not plans and not found.proved:
         raise TimeLimitError("the time limit was reached before any plan was found; give more time")
@@ -123,7 +126,9 @@ def _status(plans: tuple[Plan, ...], gap: float, tolerance: float) -> SearchStat
     return SearchStatus.OPTIMAL if gap <= tolerance else SearchStatus.FEASIBLE
 
 
-def _plan(scenario: Scenario, pricer: Pricer, rank: int, found: RankedPlan) -> Plan:
+def _plan(
+    scenario: Scenario, pricer: Pricer, shares: PriceShares, rank: int, found: RankedPlan
+) -> Plan:
     return build_plan(
         rank=rank,
         cost=pricer.cost(found.strategy),
@@ -135,7 +140,7 @@ def _plan(scenario: Scenario, pricer: Pricer, rank: int, found: RankedPlan) -> P
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
         demand_bytes=found.peak_kib * KIB,
-        price_shares=pricer.price_shares(found.strategy),
+        price_shares=shares.of(found.strategy, arrangement_of(found.placement)),
     )
 
 

@@ -17,6 +17,7 @@ from planner.columns import columns_of
 from planner.fit import plan_verdict
 from planner.host import broken_host
 from planner.plans import Placement, Plan
+from planner.price_shares import PriceShares
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -87,7 +88,7 @@ def simulate_placement(
         training=scenario.training,
         memory_limit_bytes=scenario.memory_limit_bytes,
         demand_bytes=given.peak_kib(arrangement) * KIB,
-        price_shares=pricer.price_shares(strategy),
+        price_shares=PriceShares(pricer).of(strategy, arrangement),
     )
     return Simulation(
         strategy=strategy,

@@ -13,7 +13,7 @@ import pytest
 
 from costmodel.errors import InputError
 from costmodel.importers.operators import collective_table, read_operators
-from costmodel.recompose.compose import PROFILES
+from costmodel.recompose.profiles import PROFILES
 from costmodel.table import Table
 from planner.operator_cut.definition import (
     LAYER,
