@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from costmodel.schedules import interleaved_lead
 from costmodel.timeline import PipelineWork
+from costmodel.wide_interleaving import WideInterleaved, is_wide
 
 State = list[int]
 
@@ -21,7 +22,7 @@ def rank_ends(work: PipelineWork) -> list[int]:
     if schedule == "gpipe":
         return _gpipe_ends(work)
     if schedule == "interleaved":
-        return _Interleaved(work).ends()
+        return WideInterleaved(work).ends() if is_wide(work) else _Interleaved(work).ends()
     if schedule == "no_flush":
         return _busy_ends(work)
     return _Wave(work).ends()
