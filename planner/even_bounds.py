@@ -71,7 +71,7 @@ class _Even:
     def __init__(self, rows: TimeRows, uneven: bool) -> None:
         self.rows, self.ranks, self.chunks = rows, int(rows.ranks[0]), int(rows.chunks[0])
         held = _held(rows.kinds, self.ranks * self.chunks, uneven)
-        self.held = held.reshape(len(held), self.chunks, self.ranks, -1)
+        self.held = held.reshape(len(held), self.chunks, self.ranks, held.shape[2])
         self.lead = warmup_chunks(self.chunks, self.ranks, rows.microbatches[:, None])
 
     def bounds(self, memory: tuple[MemoryColumns, ...], limit_kib: int) -> Floats:
