@@ -297,7 +297,7 @@ class _Search:
 
     def _settle(self, candidate: Candidate) -> None:
         cuts = self.best_cuts[candidate.given.shape]
-        settle_placement(candidate, self.limits.tolerance, cuts)
+        settle_placement(candidate, cuts)
         if candidate.incumbent is not None:
             cuts.append(candidate.incumbent.cuts)
 
