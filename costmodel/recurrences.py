@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from costmodel.schedules import interleaved_lead
 from costmodel.timeline import PipelineWork
+from costmodel.wide_interleaving import WideInterleaved, is_wide
 
 State = list[int]
 
@@ -21,10 +22,10 @@ def rank_ends(work: PipelineWork) -> list[int]:
     if schedule == "gpipe":
         return _gpipe_ends(work)
     if schedule == "interleaved":
-        return _Interleaved(work).ends()
+        return WideInterleaved(work).ends() if is_wide(work) else _Interleaved(work).ends()
     if schedule == "no_flush":
         return _busy_ends(work)
-    return _Wave(work).ends()
+    return Wave(work).ends()
 
 
 def _gpipe_ends(work: PipelineWork) -> list[int]:
@@ -50,7 +51,7 @@ def _busy_ends(work: PipelineWork) -> list[int]:
     return [work.shape.microbatches * (forward + backward) for forward, backward in pairs]
 
 
-class _Wave:
+class Wave:
     """1F1B and ZB-H1. In round i rank s does the backward of micro-batch i, then the forward of i + w_s.
 
     ``end[s]`` is when rank s is free after round i. That forward needs the one of rank s - 1 from the round
@@ -65,30 +66,44 @@ class _Wave:
         self.transfer, self.split = work.transfer_ns, work.split
         self.end: State = [0] * self.ranks
 
+    @property
+    def steady(self) -> tuple[int, int]:
+        """The first round in which every rank does all of its tasks, and the first one after these."""
+        first = min(self.ranks - 1, self.microbatches) if self.split else 0
+        return first, max(first, self.microbatches - self.ranks)
+
     def ends(self) -> list[int]:
         """Run warm-up, steady rounds and cool-down."""
-        self._warm_up()
-        first = min(self.ranks - 1, self.microbatches) if self.split else 0
-        last = max(first, self.microbatches - self.ranks)
+        self.warm_up()
+        first, last = self.steady
         for number in range(first):
-            self._edge_round(number)
+            self.edge_round(number)
         self.end = _advance(self.end, self._steady_round, last - first)
         for number in range(last, self.microbatches):
-            self._edge_round(number)
-        if self.split:
-            for rank in range(self.ranks):
-                self.end[rank] += min(rank, self.microbatches) * self.weight[rank]
+            self.edge_round(number)
+        self.postponed()
         return self.end
 
-    def _warm_up(self) -> None:
-        arrivals = [0] * min(self.microbatches, self.ranks)
+    def warm_up(self) -> list[list[int]]:
+        """Do the forwards before the first round; return when they end, by rank."""
+        arrivals, ends = [0] * min(self.microbatches, self.ranks), []
         for rank in range(self.ranks):
             end, step, hop = 0, self.forward[rank], self.transfer[rank]
             del arrivals[self.ranks - rank :]
-            for number, arrival in enumerate(arrivals):
-                end = max(end, arrival) + step
-                arrivals[number] = end + hop
+            done = []
+            for arrival in arrivals:
+                end = (arrival if arrival > end else end) + step  # noqa: FURB136
+                done.append(end)
+            arrivals = [value + hop for value in done]
+            ends.append(done)
             self.end[rank] = end
+        return ends
+
+    def postponed(self) -> None:
+        """Do the weight gradients that are left after the last round."""
+        if self.split:
+            for rank in range(self.ranks):
+                self.end[rank] += min(rank, self.microbatches) * self.weight[rank]
 
     def _steady_round(self, end: State) -> State:
         forward, backward, weight, hops = self.forward, self.backward, self.weight, self.transfer
@@ -103,17 +118,22 @@ class _Wave:
         end[0] = max(arrival, end[0]) + backward[0] + weight[0] + forward[0]
         return end
 
-    def _edge_round(self, number: int) -> None:
-        arrival, end = 0, self.end
+    def edge_round(self, number: int) -> list[int]:
+        """Do a round in which some ranks have no forward left or no weight gradient yet; return its backwards' ends."""
+        arrival, end, hops = 0, self.end, self.transfer
+        done = [0] * self.ranks
         for rank in range(self.ranks - 1, -1, -1):
-            free = max(arrival, end[rank]) + self.backward[rank]
-            arrival = free + self.transfer[rank - 1]
+            free = end[rank]
+            free = (arrival if arrival > free else free) + self.backward[rank]  # noqa: FURB136
+            done[rank] = free
+            arrival = free + hops[rank - 1]
             if number >= rank:
                 free += self.weight[rank]
             if number + self.ranks - rank < self.microbatches:
-                data = end[rank - 1] + self.transfer[rank - 1] if rank else 0
-                free = max(data, free) + self.forward[rank]
+                data = end[rank - 1] + hops[rank - 1] if rank else 0
+                free = (data if data > free else free) + self.forward[rank]  # noqa: FURB136
             end[rank] = free
+        return done
 
 
 class _Interleaved:
@@ -247,7 +267,7 @@ def _advance(state: State, step: Callable[[State], State], rounds: int) -> State
     while rounds:
         state = step(state)
         rounds, age = rounds - 1, age + 1
-        if not jumped and _repeats(state, snapshot):
+        if not jumped and repeats(state, snapshot):
             shift, (skipped, rounds) = state[0] - snapshot[0], divmod(rounds, age)
             state = [value and value + skipped * shift for value in state]
             jumped = True
@@ -256,7 +276,8 @@ def _advance(state: State, step: Callable[[State], State], rounds: int) -> State
     return state
 
 
-def _repeats(state: State, snapshot: State) -> bool:
+def repeats(state: State, snapshot: State) -> bool:
+    """Return whether all entries moved equally far; zeros stay zero."""
     shift = state[0] - snapshot[0]
     if len(state) > 1 and state[1] - snapshot[1] != shift and state[1] != snapshot[1]:
         return False

@@ -1,7 +1,7 @@
 """The simulator: a longest path over the schedule's order and the data dependencies, transfers as edges.
 
 ``simulate`` walks that graph task by task and returns the timeline; ``iteration_ns`` gives only its length, by the
-recurrences; ``critical_path`` gives the visits of one longest path, by the same recurrences. All are exact.
+recurrences; ``critical_path`` gives the visits of one longest path of them. All are exact.
 """
 
 from dataclasses import replace
@@ -9,6 +9,7 @@ from dataclasses import replace
 from costmodel.recurrences import rank_ends
 from costmodel.schedules import Task, rank_order
 from costmodel.timeline import CriticalPath, PipelineWork, Span, Timeline
+from costmodel.wave_paths import WavePath
 
 _Key = tuple[str, int, int]
 
@@ -22,9 +23,11 @@ def iteration_ns(work: PipelineWork) -> int:
 def critical_path(work: PipelineWork) -> CriticalPath:
     """Return the visits of one longest path of ``work``.
 
-    Each duration d becomes d * 2^n + 2^i, with i a field of its own for each kind of step: sums then carry
+    For 1F1B and ZB-H1 it is walked back. Elsewhere each duration d becomes d * 2^n + 2^i, with i a field of its own for each kind of step: sums then carry
     the visits in their low bits, and maxima still compare times first. Ties go to the higher field.
     """
+    if work.shape.schedule in ("1f1b", "zero_bubble"):
+        return WavePath(work).path()
     fields = _Fields(work)
     coded = fields.code(work)
     return fields.decode(iteration_ns(coded))

@@ -33,7 +33,7 @@ def best_placement(
         while candidate.tier is Tier.PLACED:
             simulate_even(candidate)
     elif settle_bound(candidate, None) and candidate.tier is Tier.PLACED:
-        settle_placement(candidate, tolerance, [])
+        settle_placement(candidate, [])
         if not prove(candidate, tolerance, math.inf, deadline):
             prove(candidate, tolerance, math.inf, deadline)
     if candidate.arrangement is None or candidate.time_ns is None:

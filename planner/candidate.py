@@ -8,12 +8,9 @@ from costmodel.timeline import CriticalPath
 from planner.coefficients import Arrangement, Coefficients
 from planner.even_bounds import even_cuts
 from planner.even_placements import EvenPlacement
-from planner.local_search import Incumbent, improve
+from planner.local_search import Incumbent
 from planner.placement_dp import placement_bound
 from planner.stage_values import StageValues
-
-_NEIGHBOURS = 40
-"""Neighbours simulated before a proof; more seldom help (measured on 126 layers over 32 stages)."""
 
 
 class Tier(enum.IntEnum):
@@ -115,24 +112,14 @@ def consider(candidate: Candidate, values: StageValues, cuts: tuple[int, ...]) -
         known.cuts, known.time_ns = cuts, time_ns
 
 
-def settle_placement(candidate: Candidate, tolerance: float, others: list[tuple[int, ...]]) -> None:
-    """Simulate the placement of the bound and of similar strategies, and search around the best.
+def settle_placement(candidate: Candidate, others: list[tuple[int, ...]]) -> None:
+    """Simulate the placement of the bound, and those that were best for strategies of the same shape.
 
-    Args:
-        candidate: A candidate that was bounded.
-        tolerance: Relative gap to its lower bound at which the search may stop.
-        others: Cuts that were best for strategies of the same shape.
+    Neighbours are left to the proof, which seldom needs them.
     """
     values, placed = candidate.values, candidate.placed
     if values is None or placed is None:
         raise ValueError("a candidate is placed only after it was bounded")
-    if candidate.incumbent is None:
-        _try_balanced(candidate, values)
     for cuts in dict.fromkeys([placed.cuts, *others]):
         consider(candidate, values, cuts)
-    known = candidate.incumbent
-    if known is not None and candidate.lower_ns < known.time_ns * (1 - tolerance):
-        before = values.simulated
-        improve(values, known, simulations=_NEIGHBOURS, goal_ns=candidate.lower_ns)
-        candidate.simulated += values.simulated - before
     candidate.tier = Tier.OPEN

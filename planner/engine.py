@@ -240,7 +240,7 @@ class _Search:
 
     def _advance(self) -> None:
         """Take the most promising candidate one tier further."""
-        key, row, candidate = heapq.heappop(self.heap)
+        key, row, candidate = self._pop()
         if candidate is None:
             candidate = self._new(row, key)
         else:
@@ -253,10 +253,25 @@ class _Search:
         elif candidate.tier is Tier.PLACED:
             heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
 
+    def _pop(self) -> tuple[int, int, Candidate | None]:
+        """Take the smallest key; while there is no goal, of the strategies whose placements are few if there are any.
+
+        These cost least, and their times make a goal, with which the others cost less as well.
+        """
+        even = [] if self.worst < math.inf else [item for item in self.heap if self._is_even(item[1])]
+        if not even:
+            return heapq.heappop(self.heap)
+        self.heap.remove(first := min(even, key=lambda item: item[:2]))
+        heapq.heapify(self.heap)
+        return first
+
+    def _is_even(self, row: int) -> bool:
+        return not self.limits.uneven or int(self.columns.vpp[row]) > 1
+
     def _new(self, row: int, key: int) -> Candidate:
         given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
-        if given.shape.chunks > 1 or not self.limits.uneven:
+        if self._is_even(row):
             fits = bound_even(candidate, uneven=self.limits.uneven)
         else:
             goal = self._goal()
@@ -282,7 +297,7 @@ class _Search:
 
     def _settle(self, candidate: Candidate) -> None:
         cuts = self.best_cuts[candidate.given.shape]
-        settle_placement(candidate, self.limits.tolerance, cuts)
+        settle_placement(candidate, cuts)
         if candidate.incumbent is not None:
             cuts.append(candidate.incumbent.cuts)
 

@@ -62,11 +62,11 @@ def improve(values: StageValues, start: Incumbent, *, simulations: int, goal_ns:
             if other is None or _excluded(start, other):
                 continue
             spent += 1
-            time_ns = values.simulate(other)
+            values.simulated += 1
+            time_ns = start.learn(other).length_ns(other)
             if time_ns < start.time_ns:
                 start.cuts, start.time_ns, better = cuts, time_ns, True
                 break
-            start.learn(other)
 
 
 def _excluded(known: Incumbent, work: PipelineWork) -> bool:

@@ -14,7 +14,7 @@ from planner.candidate import Candidate, Tier
 from planner.enumeration import Enumerated, enumerate_placements
 from planner.local_search import Incumbent, gather_paths, improve
 from planner.placement_dp import smallest_maximum
-from planner.rows import Rows
+from planner.rows import Rows, rows_below
 from planner.stage_tables import stage_tables
 from planner.stage_values import StageValues
 from planner.windows import Budgets
@@ -81,32 +81,32 @@ class _Proof:
         self.candidate.lower_ns = max(self.candidate.lower_ns, lower_ns)
 
     def refine_bound(self) -> bool:
-        """Bound with levels of the finish over what is below the cutoff; try the placement that attains it."""
-        cutoff = self.cutoff()
-        windows = Budgets(self.candidate.given).narrow(float(cutoff))
-        if windows is None:
-            self._raise(cutoff)
-            return True
-        rows = Rows(self.candidate.given, stage_tables(self.candidate.given, windows))
-        found = smallest_maximum(rows, most_levels=_LEVELS)
-        self._raise(cutoff if found is None else min(cutoff, found[0]))
-        if found is not None and self.candidate.lower_ns < self.goal():
+        """Look for placements below the goal; bound them with levels of the finish and try the one that attains it."""
+        goal, rows = self.goal(), self._rows_below(self.goal())
+        found = None if rows is None else smallest_maximum(rows, most_levels=_LEVELS)
+        self._raise(goal if found is None else min(goal, found[0]))
+        if found is not None and self.candidate.lower_ns < goal:
             self._learn(tuple(found[1]))
         return self.candidate.lower_ns >= self.goal()
 
+    def _rows_below(self, cutoff_ns: int, most_ranges: float = math.inf) -> Rows | None:
+        """Return the rows of what may be below a cutoff; None if that is nothing, or too much."""
+        windows = Budgets(self.candidate.given).narrow(float(cutoff_ns))
+        if windows is None:
+            self._raise(cutoff_ns)
+        if windows is None or windows.ranges > most_ranges:
+            return None
+        rows = rows_below(self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns)
+        if rows is None:
+            self._raise(cutoff_ns)
+        return rows
+
     def enumerated(self) -> Enumerated | None:
         """Return all placements below the cutoff, or else below the goal; None if there are too many."""
-        budgets = Budgets(self.candidate.given)
         for cutoff in dict.fromkeys((self.cutoff(), self.goal())):
-            windows = budgets.narrow(float(cutoff))
-            if windows is None:
-                self._raise(cutoff)
-                return None
-            if windows.ranges > _MANY_RANGES:
-                continue
-            rows = Rows(self.candidate.given, stage_tables(self.candidate.given, windows))
-            found = enumerate_placements(rows, cutoff)
-            if found is not None:
+            rows = self._rows_below(cutoff, _MANY_RANGES)
+            found = None if rows is None else enumerate_placements(rows, cutoff)
+            if found is not None or self.candidate.lower_ns >= cutoff:
                 return found
         return None
 

@@ -15,12 +15,34 @@ and for its last backward, less what it computes meanwhile. The last backward tr
 with its finish: Q_s = max_{e<=s} (D_e - PB_e), with PB_e the backwards that remain below e.
 """
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from planner.coefficients import Coefficients, Ints
 from planner.stage_tables import NEVER, StageTables
+
+_FEW = 0.97
+"""Share of the ranges that may be left when dropping ranges is not worth another round."""
+
+
+def rows_below(given: Coefficients, tables: StageTables, cutoff_ns: int) -> "Rows | None":
+    """Return the rows over the ranges that a placement below ``cutoff_ns`` can use; None if there is none.
+
+    Ranges whose rows reach the cutoff are dropped. Without them the least sums before and after the others grow, and
+    so do their rows: this is repeated while it drops many.
+    """
+    left = int(np.count_nonzero(tables.legal))
+    while True:
+        rows = Rows(given, tables)
+        if max(rows.total, rows.least_finish) >= NEVER:
+            return None
+        legal = np.stack([rows.larger(stage) < cutoff_ns for stage in range(rows.stages)])
+        before, left = left, int(np.count_nonzero(legal))
+        if left > _FEW * before:
+            return rows if left == before else Rows(given, replace(tables, legal=legal))
+        tables = replace(tables, legal=legal)
 
 
 class Rows:

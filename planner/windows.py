@@ -9,7 +9,9 @@ W(x) the time of one micro-batch in the layers before x, S in all stages, and t 
     ZB-H1        m t <= T, also without flush
 
 and the same with t + q (M(x) - room) in the place of t, when recomputing a layer frees a KiB for at least q
-nanoseconds. How far a stage reaches from a cut follows, and from that both ends of every window.
+nanoseconds. A stage holds e_s layers without recomputing, or as many as its time allows if these are fewer; each
+further one takes at least k nanoseconds. So S grows by k (L - sum e), W(a) by k (a - sum_{j<s} e_j) and S - W(b) by
+k (L - b - sum_{j>s} e_j). T is less the least finish. How far a stage reaches from a cut follows, and from that both ends of every window.
 """
 
 import math
@@ -63,6 +65,19 @@ class _Load(NamedTuple):
     ends: Floats
 
 
+class _Extra(NamedTuple):
+    """Recomputation forced on other stages: in all, and by stage as ``rate * position - offset`` before and after it.
+
+    The rates are 0 where nothing is forced.
+    """
+
+    total: float
+    before: Floats
+    before_offset: Floats
+    after: Floats
+    after_offset: Floats
+
+
 class Budgets:
     """Linear budgets of the stages of a strategy with one chunk a rank."""
 
@@ -71,12 +86,14 @@ class Budgets:
         self.layers, self.m = len(given.layer_kinds), given.shape.microbatches
         self.memory: list[_Budget] = []
         self.loads = [self._time()]
+        self.forcing: list[tuple[Floats, Floats]] = []
         for index in range(len(given.memory)):
             self._add_memory(index)
         price, ends = self.loads[0]
         self.price = price[0]
         self.whole = float(given.count_table[-1] @ self.price + ends.sum())
         self.before = np.concatenate([[0.0], ends.cumsum()])
+        self.least_finish = given.fixed_ns + self._least_finish()
 
     def _time(self) -> _Load:
         given = self.given
@@ -106,32 +123,69 @@ class Budgets:
             base = self.loads[0]
             load = base.price + rate[:, None] * held
             self.loads.append(_Load(load, base.ends - rate * room))
+            least = held.min(axis=1)
+            if (least > 0).all():
+                self.forcing.append((np.maximum(room, 0) / least, rate * least))
+
+    def _least_finish(self) -> float:
+        """Return what the rank that ends last pays at least: with one layer, the first one where it is rank 0."""
+        given, first = self.given, self.given.shape.schedule in ("1f1b", "gpipe")
+        found = [0.0]
+        for way in given.finish:
+            prices = np.array(way.layer, dtype=np.float64)
+            if given.recompute_all:
+                prices = prices + np.array(way.recomputed)
+            layer = prices[given.layer_kinds[0]] if first else prices.min()
+            found.append(float(way.fixed + way.first * first + layer))
+        return max(found)
 
     def _budgets(self, cutoff_ns: float) -> list[_Budget]:
         budgets = list(self.memory)
         if cutoff_ns != np.inf:
-            left = cutoff_ns - 1 - self.given.fixed_ns
+            left = cutoff_ns - 1 - self.least_finish
+            extra = self._extra(left)
             for load in self.loads:
-                budgets += self._times(load, left)
+                budgets += self._times(load, left, extra)
         return budgets
 
-    def _times(self, load: _Load, left: float) -> list[_Budget]:
+    def _extra(self, left: float) -> _Extra:
+        """Return the recomputation that memory forces on stages whose time is within ``left``."""
+        nothing, positions = np.zeros(self.stages), np.arange(self.stages + 1) * self.layers / self.stages
+        most = (left - self.m * self.loads[0].ends) / (self.m * max(float(self.price.min()), 1.0))
+        best = _Extra(0.0, nothing, nothing, nothing, nothing)
+        for free, prices in self.forcing:
+            held = np.minimum(free, most)
+            over = free < most
+            rate = float(prices.min(initial=math.inf, where=over)) if over.any() else 0.0
+            total = rate * max(0.0, self.layers - float(held.sum()))
+            if total > best.total:
+                sums = np.concatenate([[0.0], held.cumsum()])
+                before = np.where(positions[:-1] > sums[:-1], rate, 0.0)
+                behind = sums[-1] - sums[1:]
+                after = np.where(self.layers - positions[1:] > behind, rate, 0.0)
+                best = _Extra(total, before, before * sums[:-1], after, after * behind)
+        return best
+
+    def _times(self, load: _Load, left: float, extra: _Extra) -> list[_Budget]:
         """Return the time budgets of the schedule for one way to count the time of a stage."""
         price, ends = load
         m, schedule = self.m, self.given.shape.schedule
         if schedule in ("zero_bubble", "no_flush") or m == 1:
             return [_Budget(m * price, m * price, left - m * ends)]
+        whole = self.whole + extra.total
         if schedule == "gpipe":
-            room = left - self.whole - (m - 1) * ends
+            room = left - whole - (m - 1) * ends
             return [_Budget((m - 1) * price, (m - 1) * price, room)]
-        chain = _Budget(m * price, m * price - self.price, left - m * ends - self.before[:-1])
+        before, after = self.price + extra.before[:, None], self.price + extra.after[:, None]
+        room = left - m * ends - self.before[:-1] + extra.before_offset
+        chain = _Budget(m * price, m * price - before, room)
         more = (m - np.minimum(m, self.stages - np.arange(self.stages))).astype(np.float64)
         # Where m is not above w_s the second row does not hold: its room is made endless.
         endless = np.where(more > 0, 0.0, np.inf)
-        after = self.whole - self.before[1:]
-        both = left - self.whole - after - more * ends + endless
+        behind = self.whole - self.before[1:] + extra.after * self.layers - extra.after_offset
+        both = left - whole - behind - more * ends + endless
         often = more[:, None]
-        return [chain, _Budget(often * price - self.price * (often > 0), often * price, both)]
+        return [chain, _Budget(often * price - after * (often > 0), often * price, both)]
 
     def narrow(self, cutoff_ns: float) -> Windows | None:
         """Return the windows of all placements that fit and can take less than ``cutoff_ns``."""
