@@ -21,6 +21,7 @@ from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
 from costmodel.memory_terms import MemoryTerms
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
+from costmodel.term_table import Contents, term_values
 
 MEMORY_FIELDS: tuple[str, ...] = (
     "dp",
@@ -73,16 +74,28 @@ def stage_memory(moments: Sequence[MemoryMoment], chunks: Sequence[ChunkContent]
 
     The moment is the one that reserves most; what it allocates may be less than the largest allocation.
     """
-    found = [_at(moment, chunks) for moment in moments]
+    return _peak([_at(item, [term.value(chunks) for term in item.terms]) for item in moments])
+
+
+def stage_memories(moments: Sequence[MemoryMoment], contents: Contents) -> list[StageMemory]:
+    """Return ``stage_memory`` of all ranks at once."""
+    tables = [term_values(moment.terms, contents).T.tolist() for moment in moments]
+    return [
+        _peak([_at(moment, row) for moment, row in zip(moments, rows, strict=True)])
+        for rows in zip(*tables, strict=True)
+    ]
+
+
+def _peak(found: Sequence[StageMemory]) -> StageMemory:
     peak = max(found, key=lambda memory: memory.reserved_bytes)
     return peak._replace(allocated_bytes=max(memory.allocated_bytes for memory in found))
 
 
-def _at(moment: MemoryMoment, chunks: Sequence[ChunkContent]) -> StageMemory:
-    values = {item.name: item.value(chunks) for item in moment.terms}
-    beyond = sum(values[name] for name in moment.beyond_allocated if name in values)
-    total = sum(values.values())
-    return StageMemory(total, total - beyond, moment.name, values)
+def _at(moment: MemoryMoment, values: Sequence[float]) -> StageMemory:
+    terms = {item.name: value for item, value in zip(moment.terms, values, strict=True)}
+    beyond = sum(terms[name] for name in moment.beyond_allocated if name in terms)
+    total = sum(terms.values())
+    return StageMemory(total, total - beyond, moment.name, terms)
 
 
 def memory_moments(

@@ -30,7 +30,7 @@ from planner.coefficients import KIB, Arrangement, Coefficients, coefficients, l
 from planner.columns import Columns, IntColumn
 from planner.even_bounds import grouped_even_bounds
 from planner.even_cuts import balanced_cuts
-from planner.even_search import settle_even
+from planner.even_search import bound_even, simulate_even
 from planner.memory_test import memory_verdict
 from planner.plans import Placement
 from planner.priced_rows import Floats, RowPricer
@@ -218,7 +218,9 @@ class _Search:
         rows = self._open(rows, keys := np.maximum(time_bounds(part), self.keys[rows]))
         part = part.at(np.flatnonzero(keys < self._goal()), self.prices.finish(rows))
         keys = np.maximum(time_bounds(part), self.keys[rows])
-        keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
+        memory, limits = self.prices.memory(rows), self.limits
+        even = grouped_even_bounds(part, memory, limits.memory_kib, uneven=limits.uneven)
+        keys = np.maximum(keys, even)
         self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             heapq.heappush(self.heap, (key, row, None))
@@ -255,7 +257,7 @@ class _Search:
         given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
         if given.shape.chunks > 1 or not self.limits.uneven:
-            fits = settle_even(candidate, self._goal(), uneven=self.limits.uneven)
+            fits = bound_even(candidate, uneven=self.limits.uneven)
         else:
             goal = self._goal()
             fits = settle_bound(candidate, None if math.isinf(goal) else int(goal))
@@ -271,12 +273,18 @@ class _Search:
         if candidate.lower_ns >= self._goal():
             candidate.close(candidate.lower_ns)
             return
-        shape = candidate.given.shape
-        settle_placement(candidate, self.limits.tolerance, self.best_cuts[shape])
-        if candidate.incumbent is not None:
-            self.best_cuts[shape].append(candidate.incumbent.cuts)
+        if candidate.even:
+            simulate_even(candidate)
+        else:
+            self._settle(candidate)
         self.simulated += candidate.simulated - before
         self._note(candidate, known)
+
+    def _settle(self, candidate: Candidate) -> None:
+        cuts = self.best_cuts[candidate.given.shape]
+        settle_placement(candidate, self.limits.tolerance, cuts)
+        if candidate.incumbent is not None:
+            cuts.append(candidate.incumbent.cuts)
 
     def _prove(self) -> None:
         """Refine, then prove, the open candidate with the smallest bound."""
