@@ -2,7 +2,7 @@
 
 The search gives every stage its own number of recomputed layers; most frameworks take one number for all stages, or all layers
 or none. The nearest plan keeps the strategy. Of the recomputations that the target has words for, with the cuts that suit them best, it
-has the fastest that fits the memory, by the same prices.
+has the fastest found that fits the memory, by the same prices; unlike the list it is not proved to be the fastest.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,14 +33,20 @@ def launchable(chosen: Target, scenario: Scenario, plan: Plan, *, exact: bool) -
         InputError: If the target can express neither; it names the field and the reason.
     """
     launch = launch_of(scenario, plan)
-    refusals = tuple(chosen.refusals(launch))
-    if refusals and not exact and mendable(refusals):
-        found = nearest_plan(chosen, scenario, plan)
-        if found is not None:
-            notice = _notice(chosen, plan, found, refusals[0].rule)
-            return replace(launch, plan=found, notice=notice)
-    chosen.check(launch)
-    return launch
+    found = None if exact else nearest_launched(chosen, scenario, plan)
+    if found is None or found is plan:
+        chosen.check(launch)
+        return launch
+    rule = next(chosen.refusals(launch)).rule
+    return replace(launch, plan=found, notice=_notice(chosen, plan, found, rule))
+
+
+def nearest_launched(chosen: Target, scenario: Scenario, plan: Plan) -> Plan | None:
+    """Return the plan itself where a target launches it, else the nearest that it does, None if there is none."""
+    refusals = tuple(chosen.refusals(launch_of(scenario, plan)))
+    if not refusals:
+        return plan
+    return nearest_plan(chosen, scenario, plan) if mendable(refusals) else None
 
 
 def pricing_scenario(scenario: Scenario, plan: Plan) -> Scenario:
@@ -52,7 +58,7 @@ def pricing_scenario(scenario: Scenario, plan: Plan) -> Scenario:
 
 
 def nearest_plan(chosen: Target, scenario: Scenario, plan: Plan) -> Plan | None:
-    """Return the fastest plan of the same strategy that fits and is launched as it is, None if there is none."""
+    """Return the fastest plan found of the same strategy that fits and is launched as it is, None if there is none."""
     used = pricing_scenario(scenario, plan)
     pricer, groups = make_pricer(used), plan.placement.device_groups
     cuts, found = arrangement_of(plan.placement).cuts, []

@@ -22,7 +22,7 @@ Cuts = tuple[int, ...]
 def best_uniform(
     given: Coefficients, cuts: Cuts, accepts: Callable[[Arrangement], bool]
 ) -> tuple[int, Arrangement] | None:
-    """Return nanoseconds and placement of the fastest accepted placement that fits, None if there is none.
+    """Return nanoseconds and placement of the fastest accepted placement found that fits, None if there is none.
 
     Args:
         given: The strategy's coefficients.
