@@ -3,36 +3,43 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.launching import launches
 from planner.plans import Chunk, Plan, SearchResult, StageReport
+from planner.scenario import Scenario
 from planner.simulation import Simulation
 
 SCHEMA = 1
 
 
-def result_to_json(result: SearchResult) -> dict[str, Any]:
+def result_to_json(result: SearchResult, scenario: Scenario) -> dict[str, Any]:
     """Return the answer of a search in plain values, in a fixed order."""
     return {
         "schema": SCHEMA,
         "status": str(result.status),
         "lower_bound_s": result.lower_bound_s,
         "gap": result.gap,
-        "plans": [plan_to_json(plan) for plan in result.plans],
+        "plans": [_launched(plan, scenario) for plan in result.plans],
         "rejected": [asdict(rejection) for rejection in result.rejected],
         "levers": list(result.levers),
         "search": asdict(result.counts),
     }
 
 
-def simulation_to_json(simulation: Simulation) -> dict[str, Any]:
+def simulation_to_json(simulation: Simulation, scenario: Scenario) -> dict[str, Any]:
     """Return one plan in plain values with ``status`` legal, or ``illegal`` with the rules it breaks."""
     if simulation.plan is not None:
         return {
             "status": "legal",
             "verdict": simulation.verdict,
-            **plan_to_json(simulation.plan),
+            **_launched(simulation.plan, scenario),
         }
     broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
     return {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
+
+
+def _launched(plan: Plan, scenario: Scenario) -> dict[str, Any]:
+    """Return one plan with whether the scenario's framework launches it as it is, null if nothing is exported for it."""
+    return {**plan_to_json(plan), "launches": launches(scenario, plan)}
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

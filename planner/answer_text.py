@@ -7,19 +7,21 @@ from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
 from costmodel.verdict import Verdict
 from planner.input_rate import input_sentences
+from planner.launching import launches, obstacles
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
 from planner.simulation import Simulation
 from planner.systems import SYSTEMS
 
 _SECONDS_PER_DAY = 86400.0
+_MARK = "*"
 
 
 def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     """Return the whole answer of ``plan``: heading, table, certificate, rejections."""
     parts = [_heading(scenario)]
     if result.plans:
-        parts += [plans_table(result.plans, scenario), _where_time_goes(result.plans[0])]
+        parts += [marked_table(result.plans, scenario), _where_time_goes(result.plans[0])]
         parts += input_sentences(result.plans[0], scenario)
     parts.append(_certificate(result))
     if result.rejected:
@@ -37,7 +39,7 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
     plan = simulation.plan
     parts = [
         _heading(scenario),
-        plans_table([plan], scenario),
+        marked_table([plan], scenario),
         _stages(plan),
         _where_time_goes(plan),
         *input_sentences(plan, scenario),
@@ -94,6 +96,12 @@ def _overrun(plan: Plan) -> str:
     )
 
 
+def marked_table(plans: Sequence[Plan], scenario: Scenario) -> str:
+    """Return the ranked table and, below it, why the framework does not launch the marked plans as they are."""
+    notes = (f"{_MARK} {why}" for why in obstacles(scenario, plans))
+    return "\n".join([plans_table(plans, scenario), *notes])
+
+
 def plans_table(plans: Sequence[Plan], scenario: Scenario) -> str:
     """Return the ranked table, one plan a line."""
     columns = ["#", "strategy", "mbs x m", "schedule", "zero", "layers per stage", "recompute"]
@@ -103,7 +111,7 @@ def plans_table(plans: Sequence[Plan], scenario: Scenario) -> str:
         columns.append("days")
     if training.tokens and price:
         columns.append("cost")
-    rows = [_row(plan, training, scenario.cluster) for plan in plans]
+    rows = [[_rank(plan, scenario), *_row(plan, training, scenario.cluster)] for plan in plans]
     return table(columns, rows)
 
 
@@ -153,17 +161,22 @@ def _system_notes(scenario: Scenario) -> Iterator[str]:
             yield f"{scenario.system}: {system.warning}"
 
 
+def _rank(plan: Plan, scenario: Scenario) -> str:
+    """Return the rank, ``=`` where other plans are as fast within the band, marked if the framework does not launch it."""
+    tied = "=" if plan.tied_with else ""
+    return f"{plan.rank}{tied}{_MARK if launches(scenario, plan) is False else ''}"
+
+
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
     strategy = plan.strategy
     half = (plan.iteration_s_high - plan.iteration_s_low) / 2 / plan.iteration_s
     row = [
-        str(plan.rank) + ("=" if plan.tied_with else ""),
         strategy.label() + (" sp" if strategy.sequence_parallel else ""),
         f"{strategy.micro_batch} x {strategy.microbatches}",
         strategy.schedule if strategy.pp > 1 else "-",
         str(strategy.zero),
         layers_label(plan.placement.layer_counts()),
-        _recompute(plan),
+        recompute_label(plan),
         f"{format_seconds(plan.iteration_s)} +-{half:.0%}",
         f"{plan.tokens_per_s:,.0f}",
         f"{plan.mfu:.1%}",
@@ -177,7 +190,8 @@ def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
     return row
 
 
-def _recompute(plan: Plan) -> str:
+def recompute_label(plan: Plan) -> str:
+    """Return what a plan recomputes: a kind, or the fully recomputed layers of each stage."""
     counts = [sum(chunk.recomputed for chunk in stage.chunks) for stage in plan.stages]
     if not any(counts):
         return plan.strategy.recompute

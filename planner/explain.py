@@ -56,7 +56,10 @@ def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, 
             f"memory: {format_bytes(need)} per GPU fits {found.nearest.strategy.label()}, micro-batch "
             f"{found.nearest.strategy.micro_batch}, recomputing every layer"
         )
-    for attempt in (_more_gpus, _free_bounds, _smaller_sequence):
+    attempts = [_more_gpus, _free_bounds, _smaller_sequence]
+    if not len(space.columns):
+        attempts.append(_fewer_gpus)
+    for attempt in attempts:
         lever = attempt(scenario)
         if lever:
             result.append(lever)
@@ -77,12 +80,12 @@ def conflicting_bounds(scenario: Scenario) -> tuple[str, ...]:
 
     A minimum hitting set, solved by CP-SAT: what the legal strategies without any bound break.
     """
+    names = [name for name in scenario.bounds if name != "recompute"]
+    legal = enumerate_space(replace(scenario, bounds={})).columns
+    if not names or not len(legal):
+        return ()
     from planner.solver.infeasible import smallest_conflict  # OR-tools takes 0.3 s to import
 
-    legal = enumerate_space(replace(scenario, bounds={})).columns
-    names = [name for name in scenario.bounds if name != "recompute"]
-    if not len(legal) or not names:
-        return ()
     return smallest_conflict({f"search.{name}": admitted(legal, name, scenario) for name in names})
 
 
@@ -112,6 +115,15 @@ def _more_gpus(scenario: Scenario) -> str | None:
     for factor in _GROWTH:
         if _exists(with_gpus(scenario, budget * factor)):
             return f"GPUs: {budget * factor} instead of {budget}"
+    return None
+
+
+def _fewer_gpus(scenario: Scenario) -> str | None:
+    """Return the largest power of two below the budget that admits a plan: batch and layers may not divide more."""
+    budget = scenario.gpu_counts[-1]
+    for power in reversed(range((budget - 1).bit_length())):
+        if _exists(with_gpus(scenario, 1 << power)):
+            return f"GPUs: {1 << power} instead of {budget}"
     return None
 
 

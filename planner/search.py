@@ -100,7 +100,10 @@ def _result(
         [_plan(scenario, pricer, shares, rank, item) for rank, item in enumerate(found.ranked, 1)]
     )
     if not plans and not found.proved:
-        raise TimeLimitError("the time limit was reached before any plan was found; give more time")
+        raise TimeLimitError(
+            f"the time limit was reached before any of {len(space.columns):,} strategies was placed: give more time, or "
+            "bound decisions (search: tp, pp, ..), which leaves fewer"
+        )
     first = plans[0].iteration_s if plans else 0.0
     bound = min(found.lower_bound_ns / NS_PER_S, first)
     gap = (first - bound) / first if plans else 0.0

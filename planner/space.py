@@ -6,6 +6,7 @@ illegal combinations never multiply; what each rule rejects is counted with one 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -217,11 +218,14 @@ def _decoded(name: str, value: int) -> object:
 
 
 def _divisors_of_any(numbers: Sequence[int], limit: int) -> tuple[int, ...]:
-    return tuple(
-        n
-        for n in range(1, min(max(numbers), limit) + 1)
-        if any(number % n == 0 for number in numbers)
-    )
+    """Return all divisors up to ``limit``, rising: of each pair that makes the number one is at most its root."""
+    small = {
+        (n, number // n)
+        for number in numbers
+        for n in range(1, isqrt(number) + 1)
+        if number % n == 0
+    }
+    return tuple(sorted({divisor for pair in small for divisor in pair if divisor <= limit}))
 
 
 def _powers_of_two(limit: int) -> tuple[int, ...]:
