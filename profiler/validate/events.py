@@ -2,12 +2,12 @@
 
 A module's event runs as a chain of several modules, each with weights of its own and the output of the one before as its
 input, so that weights come from memory and activations from where the step finds them; gradients accumulate into existing ones.
-What a part of PyTorch adds to a module (DTensor's dispatch, fully_shard's copies and hooks) belongs to the module's event;
-its collectives run, since they cool the caches and make the ranks meet, but their seconds do not count.
+What a part of PyTorch adds to a module (DTensor's dispatch, fully_shard's copies and hooks) belongs to the module's event.
+Its collectives run between, where they cool the caches and make the ranks meet, and are events of their own
+(profiler.validate.meetings).
 
-A collective is issued behind computation, as in the step, and not behind a barrier: a barrier wakes the threads and
-sockets that carry it. Its output is new memory where the step's is. It lasts from when the last rank has come to when the last has
-gone; what the earlier ranks wait belongs to the computation before it (profiler.validate.report.prices_of).
+Collectives that no module issues, and those of the root, are issued behind computation, as in the step, and not behind
+a barrier, which wakes the threads and sockets that carry them.
 """
 
 import time
@@ -29,11 +29,12 @@ from profiler.comm_bench import buffers, call
 from profiler.validate.hooks import local as local_part
 from profiler.validate.job import Job
 from profiler.validate.launch import optimizer_of, step_and_clear
-from profiler.validate.meetings import Pieces, outside
+from profiler.validate.meetings import Meeting, Pieces, Watched, lasted, watch
 from profiler.validate.modules import Block, Stage, backward, loss_of, split_block, tokens
 from profiler.validate.zero1 import ShardedModule
 
 _CHAIN = 3
+_PASSES = 2  # of the chain in a round
 _LEAST, _MOST = 4, 24
 Samples = dict[str, Pieces]
 """Seconds by event, in pieces that add up to it."""
@@ -65,32 +66,40 @@ class Bench:
     def round(self) -> Samples:
         """Measure each event; all ranks call this together."""
         samples: Samples = {}
-        self._blocks(samples)
+        seen = lasted(self._blocks(samples))
         self._ends(samples)
         for name, step in self.steps.items():
-            samples[f"{name} step"] = outside(step)
+            samples[f"{name} step"] = watch(step).pieces
         for event, comm in self.comm.items():
-            seconds = [self._behind_work(comm.act) for _ in range(comm.repeats)]
-            samples[event.key] = [one / comm.repeats for one in seconds]
+            seconds = seen.get(event) or [self._behind_work(comm.act) for _ in range(comm.repeats)]
+            samples[event.key] = [one / len(seconds) for one in seconds]
         return samples
 
     def _states(self) -> Tensor:
         shape, batch = self.job.shape, self.job.strategy.micro_batch
         return torch.randn(batch, shape.sequence, shape.hidden)
 
-    def _blocks(self, samples: Samples) -> None:
+    def _blocks(self, samples: Samples) -> list[Meeting]:
+        """Price the passes of a block; return the collectives inside."""
+        meetings: list[Meeting] = []
+        for _ in range(_PASSES):
+            for name, seen in self._chain().items():
+                meetings += seen.meetings
+                pieces = [piece / _CHAIN / _PASSES for piece in seen.pieces]
+                samples.setdefault(name, []).extend(pieces)
+        return meetings
+
+    def _chain(self) -> dict[str, Watched]:
         outputs = [self._states().requires_grad_()]
 
         def forward() -> None:
             for block in self.blocks:
                 outputs.append(block(outputs[-1]))
 
-        def backwards() -> None:
-            backward(outputs[-1], gradient)
-
-        samples["block forward"] = [piece / _CHAIN for piece in outside(forward)]
+        there = watch(forward)
         gradient = torch.randn_like(outputs[-1])
-        samples["block backward"] = [piece / _CHAIN for piece in outside(backwards)]
+        back = watch(lambda: backward(outputs[-1], gradient))
+        return {"block forward": there, "block backward": back}
 
     def _behind_work(self, act: Callable[[], object]) -> float:
         """Return the seconds of a collective from the last rank's start to the last one's end."""
@@ -118,11 +127,11 @@ class Bench:
             logits = head(made["leaf"]) if head is not None else made["leaf"]
             made["loss"] = loss_of(logits, labels)
 
-        samples["embedding forward"] = outside(embed)
-        samples["head forward"] = outside(judge)
-        samples["head backward"] = outside(lambda: backward(made["loss"]))
+        samples["embedding forward"] = watch(embed).pieces
+        samples["head forward"] = watch(judge).pieces
+        samples["head backward"] = watch(lambda: backward(made["loss"])).pieces
         gradient = torch.randn_like(made["x"])
-        samples["embedding backward"] = outside(lambda: backward(made["x"], gradient))
+        samples["embedding backward"] = watch(lambda: backward(made["x"], gradient)).pieces
 
 
 def bench(job: Job, comm: Mapping[CommEvent, int]) -> Bench:
