@@ -104,7 +104,9 @@ class _Proof:
             self._raise(cutoff_ns)
         if windows is None or windows.ranges > most_ranges:
             return None
-        rows = rows_below(self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns)
+        rows = rows_below(
+            self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns
+        )
         if rows is None:
             self._raise(cutoff_ns)
         return rows

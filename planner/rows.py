@@ -47,7 +47,11 @@ def rows_below(given: Coefficients, tables: StageTables, cutoff_ns: int) -> "Row
         legal = np.stack([rows.larger(stage) < cutoff_ns for stage in range(rows.stages)])
         before, left = left, int(np.count_nonzero(legal))
         if left > _FEW * before:
-            return rows if left == before else Rows(given, replace(tables, legal=legal), zigzags=_ZIGZAGS)
+            return (
+                rows
+                if left == before
+                else Rows(given, replace(tables, legal=legal), zigzags=_ZIGZAGS)
+            )
         tables = replace(tables, legal=legal)
 
 
@@ -82,7 +86,10 @@ class Rows:
         self.least_finish = int(tables.finish[0].min(initial=NEVER, where=tables.legal[0]))
         if not self.flushes:
             # An iteration starts where the one before ends: nothing precedes a stage.
-            self.before, self.forward_before = np.zeros_like(self.before), np.zeros_like(self.before)
+            self.before, self.forward_before = (
+                np.zeros_like(self.before),
+                np.zeros_like(self.before),
+            )
 
     @cached_property
     def ending(self) -> Ints:

@@ -89,7 +89,11 @@ def stage_tables(given: Coefficients, windows: Windows) -> StageTables:
     # With one kind only the number of layers matters: price each number once.
     most = int((windows.high[1:] - windows.low[:-1]).max(initial=1))
     numbers = np.broadcast_to(np.arange(most + 1), (given.shape.ranks, 1, most + 1))
-    return _Builder(given, np.zeros_like(numbers), numbers, numbers > 0).tables(windows).by_range(legal)
+    return (
+        _Builder(given, np.zeros_like(numbers), numbers, numbers > 0)
+        .tables(windows)
+        .by_range(legal)
+    )
 
 
 class _Builder:
@@ -192,5 +196,7 @@ class _Builder:
         saved = self._saved(index)[:, 1][:, None, None]
         if (saved < 0).any():
             raise ValueError("recomputing a layer must not take memory")
-        enough = np.where(saved > 0, -(-need // np.maximum(saved, 1)), len(self.given.layer_kinds) + 1)
+        enough = np.where(
+            saved > 0, -(-need // np.maximum(saved, 1)), len(self.given.layer_kinds) + 1
+        )
         return np.where(need > 0, enough, 0)
