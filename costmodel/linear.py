@@ -7,8 +7,11 @@ for the report, simulated, and handed to CP-SAT as coefficients, so the three ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter, mul
 from typing import Any
+
+from costmodel.lanes import has_lanes, total
 
 TERM_SCALARS = (
     "fixed",
@@ -73,8 +76,9 @@ class StageTerm:
 
     @property
     def empty(self) -> bool:
-        """Whether the term is zero whatever a rank holds."""
-        return not (any(scalars_of(self)) or any(map(any, vectors_of(self))))
+        """Whether the term is a number and zero whatever a rank holds."""
+        values = chain(scalars_of(self), *vectors_of(self))
+        return not any(has_lanes(value) or value for value in values)
 
     def value(self, chunks: Sequence[ChunkContent]) -> float:
         """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
@@ -122,7 +126,7 @@ def weighted(name: str, parts: Sequence[tuple[float, StageTerm]]) -> StageTerm:
 
 
 def _columns(factors: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(map(mul, factors, column)) for column in zip(*rows, strict=True)]
+    return [total(map(mul, factors, column)) for column in zip(*rows, strict=True)]
 
 
 def _dot(weights: Sequence[float], counts: Sequence[int]) -> float:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from costmodel.cost import MemoryMoment
 from costmodel.graph import ModelGraph
+from costmodel.lanes import has_lanes
 from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
 from costmodel.memory_terms import MemoryTerms
 from costmodel.spec import ClusterSpec, TrainingSpec
@@ -119,6 +120,8 @@ class MemoryModel:
 
     def moments(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         """Return loss, backward and step of a rank under ``strategy``."""
+        if has_lanes(strategy.tp):
+            return self._build(strategy)
         key = tuple(getattr(strategy, name) for name in MEMORY_FIELDS if name != "microbatches")
         key = (*key, strategy.microbatches > 1)
         if key not in self._moments:
@@ -153,13 +156,18 @@ class MemoryModel:
 
     def _peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
         """Return what only the loss and only a layer's backward pass hold, whatever the sharding."""
+        if has_lanes(strategy.tp):
+            return self._made_peaks(strategy)
         key = tuple(getattr(strategy, name) for name in _GEOMETRY)
         if key not in self._peak_terms:
-            terms = self._terms
-            loss = [terms.logits(strategy), terms.sequence_copies(strategy, "last")]
-            backward = [*terms.working(strategy), terms.sequence_copies(strategy, "fixed")]
-            self._peak_terms[key] = _present(loss), _present(backward)
+            self._peak_terms[key] = self._made_peaks(strategy)
         return self._peak_terms[key]
+
+    def _made_peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
+        terms = self._terms
+        loss = [terms.logits(strategy), terms.sequence_copies(strategy, "last")]
+        backward = [*terms.working(strategy), terms.sequence_copies(strategy, "fixed")]
+        return _present(loss), _present(backward)
 
     def _phases(
         self, strategy: Strategy
@@ -174,8 +182,9 @@ class MemoryModel:
             self._terms.gathered_ends(strategy),
         ]
         late = [self._terms.buckets(strategy), self._terms.temporaries(strategy)]
-        stay = self._terms.behaviour.gradient_buffers or strategy.microbatches > 1
-        (standing if stay else late).append(gradients)
+        stay = (strategy.microbatches > 1) | self._terms.behaviour.gradient_buffers
+        standing.append(weighted("gradients", [(stay, gradients)]))
+        late.append(weighted("gradients", [(1 - stay, gradients)]))
         return _present(standing), _present(early), _present(late)
 
 

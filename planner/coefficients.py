@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.cost import MemoryMoment, StrategyCost
+from costmodel.lanes import has_lanes, rounded, rounded_up, total
 from costmodel.linear import StageTerm
 from costmodel.schedules import Shape, in_flight
 from costmodel.strategy import Strategy
@@ -28,7 +29,7 @@ NS_PER_S = 1_000_000_000
 
 
 class Linear(NamedTuple):
-    """An integer affine function of what a chunk or rank holds.
+    """An integer affine function of what a chunk or rank holds; with lanes, one for each of many strategies.
 
     Attributes:
         fixed: Once.
@@ -331,12 +332,12 @@ def limit_kib(memory_limit_bytes: float) -> int:
 
 def to_ns(seconds: float) -> int:
     """Round seconds to whole nanoseconds."""
-    return round(seconds * NS_PER_S)
+    return rounded(seconds * NS_PER_S)
 
 
 def to_kib(size: float) -> int:
     """Round bytes up to whole KiB."""
-    return math.ceil(size / KIB)
+    return rounded_up(size / KIB)
 
 
 def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
@@ -345,16 +346,17 @@ def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
     Raises:
         ValueError: A time depends on whether any layer recomputes, which is not affine.
     """
-    if any(term.recompute_once for term in terms):
+    if any(has_lanes(term.recompute_once) or term.recompute_once for term in terms):
         raise ValueError("only memory may have a part that is paid once where layers recompute")
     totals = [0.0] * (3 + 2 * kinds)
     for term in terms:
-        totals[0] += term.fixed + term.flight_fixed
-        totals[1] += term.first + term.flight_first
-        totals[2] += term.last + term.flight_last
+        totals[0] = totals[0] + (term.fixed + term.flight_fixed)
+        totals[1] = totals[1] + (term.first + term.flight_first)
+        totals[2] = totals[2] + (term.last + term.flight_last)
         for k in range(kinds):
-            totals[3 + k] += term.layer[k] + term.flight_layer[k]
-            totals[3 + kinds + k] += term.recomputed[k] + term.flight_recomputed[k]
+            again = term.recomputed[k] + term.flight_recomputed[k]
+            totals[3 + k] = totals[3 + k] + (term.layer[k] + term.flight_layer[k])
+            totals[3 + kinds + k] = totals[3 + kinds + k] + again
     whole = [to_ns(total) for total in totals]
     return Linear(
         whole[0], whole[1], whole[2], tuple(whole[3 : 3 + kinds]), tuple(whole[3 + kinds :])
@@ -365,20 +367,20 @@ def kibibytes(moment: MemoryMoment, kinds: int) -> MemoryRow:
     """Sum named bytes of one moment into one integer function."""
     terms, layers = moment.terms, range(kinds)
     kept = Linear(
-        to_kib(sum(term.fixed for term in terms)),
-        to_kib(sum(term.first for term in terms)),
-        to_kib(sum(term.last for term in terms)),
-        tuple(to_kib(sum(term.layer[k] for term in terms)) for k in layers),
-        tuple(to_kib(sum(term.recomputed[k] for term in terms)) for k in layers),
+        to_kib(total(term.fixed for term in terms)),
+        to_kib(total(term.first for term in terms)),
+        to_kib(total(term.last for term in terms)),
+        tuple(to_kib(total(term.layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(total(term.recomputed[k] for term in terms)) for k in layers),
     )
     flight = Linear(
-        to_kib(sum(term.flight_fixed for term in terms)),
-        to_kib(sum(term.flight_first for term in terms)),
-        to_kib(sum(term.flight_last for term in terms)),
-        tuple(to_kib(sum(term.flight_layer[k] for term in terms)) for k in layers),
-        tuple(to_kib(sum(term.flight_recomputed[k] for term in terms)) for k in layers),
+        to_kib(total(term.flight_fixed for term in terms)),
+        to_kib(total(term.flight_first for term in terms)),
+        to_kib(total(term.flight_last for term in terms)),
+        tuple(to_kib(total(term.flight_layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(total(term.flight_recomputed[k] for term in terms)) for k in layers),
     )
-    return MemoryRow(moment.name, kept, flight, to_kib(sum(t.recompute_once for t in terms)))
+    return MemoryRow(moment.name, kept, flight, to_kib(total(t.recompute_once for t in terms)))
 
 
 def _weighted(kept: Sequence[int], flight: Sequence[int], count: int) -> tuple[int, ...]:

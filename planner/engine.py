@@ -33,11 +33,11 @@ from planner.even_cuts import balanced_cuts
 from planner.even_search import bound_even, simulate_even
 from planner.memory_test import memory_verdict
 from planner.plans import Placement
-from planner.priced_rows import RowPricer
+from planner.priced_rows import Floats, RowPricer
 from planner.pricer import PricerLike
 from planner.proof import prove
 
-_FIRST_ROWS, _MOST_ROWS = 64, 512
+_FIRST_ROWS, _MOST_ROWS = 64, 4096
 """Rows refined at a time: few at first, when most searches end, then doubling."""
 _NEAREST = 12
 """Strategies that do not fit whose exact demand is compared."""
@@ -210,8 +210,7 @@ class _Search:
         fits, shortage = memory_verdict(
             self.floors.at(rows), self.prices.memory(rows), self.limits.memory_kib
         )
-        for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
-            self._reject(row, lack)
+        self._reject(rows[~fits], shortage[~fits])
         rows = rows[fits]
         if not len(rows):
             return
@@ -232,10 +231,12 @@ class _Search:
         self.closed_ns = min(self.closed_ns, keys[~opened].min(initial=_NEVER))
         return rows[opened]
 
-    def _reject(self, row: int, lack: float) -> None:
-        self.unfit += 1
-        self.known[row] = _NEVER
-        self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, (lack, row)])
+    def _reject(self, rows: IntColumn, lacks: Floats) -> None:
+        self.unfit += len(rows)
+        self.known[rows] = _NEVER
+        if not self.found:
+            listed = zip(lacks.tolist(), rows.tolist(), strict=True)
+            self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, *listed])
 
     def _advance(self) -> None:
         """Take the most promising candidate one tier further."""
@@ -270,8 +271,7 @@ class _Search:
         return not self.limits.uneven or int(self.columns.vpp[row]) > 1
 
     def _new(self, row: int, key: int) -> Candidate:
-        cost = self.pricer.cost(self.columns.strategy(row))
-        given = coefficients(cost, self.limits.memory_kib * KIB)
+        given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
         if self._is_even(row):
             fits = bound_even(candidate, uneven=self.limits.uneven)
@@ -280,7 +280,7 @@ class _Search:
             fits = settle_bound(candidate, None if math.isinf(goal) else int(goal))
         self.simulated += candidate.simulated
         if not fits:
-            self._reject(row, 0.0)
+            self._reject(np.array([row]), np.zeros(1))
         self._note(candidate, known=False)
         return candidate
 
