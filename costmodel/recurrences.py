@@ -9,7 +9,6 @@ the longest path (see costmodel.simulator.critical_path).
 
 from collections.abc import Callable
 
-from costmodel.schedules import interleaved_lead
 from costmodel.timeline import PipelineWork
 from costmodel.wide_interleaving import WideInterleaved, is_wide
 
@@ -159,16 +158,20 @@ class _Interleaved:
         self.backward_data: State = [0] * self.ranks
 
     def ends(self) -> list[int]:
-        """Run ticks: gated ones at the edges, whole periods of full ones in between."""
-        tick, first = self.start, self.ranks - 1
-        last = max(first, self.total - interleaved_lead(self.ranks, self.chunks, 0) + first)
-        while tick < first:
-            self._edge_tick(tick)
-            tick += 1
-        periods = (last - first) // self.period
+        """Run ticks: gated ones at the edges, whole ones in between, of which whole periods are skipped."""
+        ranks, full = self.ranks, self.ranks - 1
+        done = max(full, self.start + self.total)
+        periods = (done - full) // self.period
+        steady = full + periods * self.period
+        self._edge_ticks(self.start, self.start + full)
+        self._forward_ticks(self.start + full, 0)
+        self._edge_ticks(0, full)
         self._restore(_advance(self._state(), self._steady_period, periods))
-        for late in range(first + periods * self.period, self.total + self.ranks - 1):
-            self._edge_tick(late)
+        self._restore(self._steady_ticks(self._state(), steady, done))
+        last = max(done, self.start + self.total + full)
+        self._edge_ticks(done, last)
+        self._backward_ticks(last, self.total)
+        self._edge_ticks(max(last, self.total), self.total + ranks - 1)
         return self.end
 
     def _reversed_chunks(self, values: tuple[int, ...]) -> tuple[int, ...]:
@@ -184,14 +187,43 @@ class _Interleaved:
             columns.append(column[turn:] + column[:turn])
         return list(zip(*columns, strict=True))
 
-    def _edge_tick(self, tick: int) -> None:
-        ranks, number = self.ranks, tick - self.start
-        low, high = max(0, number - self.total + 1), min(ranks, number + 1)
-        if low < high:
-            self._forward(tick, low, high)
-        low, high = max(0, ranks - 1 - tick), min(ranks, ranks - 1 - tick + self.total)
-        if low < high:
-            self._backward(tick, low, high)
+    def _edge_ticks(self, first: int, stop: int) -> None:
+        """Run ticks in which some ranks have no forward or no backward."""
+        ranks = self.ranks
+        for tick in range(first, stop):
+            number = tick - self.start
+            low, high = max(0, number - self.total + 1), min(ranks, number + 1)
+            if low < high:
+                self._forward(tick, low, high)
+            low, high = max(0, ranks - 1 - tick), min(ranks, ranks - 1 - tick + self.total)
+            if low < high:
+                self._backward(tick, low, high)
+
+    def _forward_ticks(self, first: int, stop: int) -> None:
+        """Run ticks in which every rank does a forward only."""
+        end, arrived, hops = self.end, self.forward_data, self.hops
+        for tick in range(first, stop):
+            end = [
+                (e if e > a else a) + d  # noqa: FURB136
+                for e, a, d in zip(end, arrived, self.forward[tick % self.period], strict=True)
+            ]
+            wraps = (tick + 1 - self.start) % self.period >= self.ranks
+            arrived = [end[-1] + self.wrap if wraps else 0]
+            arrived += [e + hop for e, hop in zip(end, hops, strict=False)]
+        self.end, self.forward_data = end, arrived
+
+    def _backward_ticks(self, first: int, stop: int) -> None:
+        """Run ticks in which every rank does a backward only."""
+        end, returned, hops = self.end, self.backward_data, self.hops
+        for tick in range(first, stop):
+            end = [
+                (e if e > a else a) + d  # noqa: FURB136
+                for e, a, d in zip(end, returned, self.backward[tick % self.period], strict=True)
+            ]
+            wraps = (tick + 1) % self.period >= self.ranks
+            returned = [e + hop for e, hop in zip(end[1:], hops, strict=True)]
+            returned.append(end[0] + self.wrap if wraps else 0)
+        self.end, self.backward_data = end, returned
 
     def _forward(self, tick: int, low: int, high: int) -> None:
         """Do the forwards of ranks ``low`` to before ``high`` and pass their results on."""
@@ -231,14 +263,15 @@ class _Interleaved:
         self.forward_data, self.backward_data = state[ranks : 2 * ranks], state[2 * ranks :]
 
     def _steady_period(self, state: State) -> State:
-        """Run one period of full ticks, in which every rank does one forward and one backward.
+        """Run one period of full ticks, in which every rank does one forward and one backward."""
+        return self._steady_ticks(state, self.ranks - 1, self.ranks - 1 + self.period)
 
-        Comparisons instead of calls to max halve the time of this innermost loop.
-        """
+    def _steady_ticks(self, state: State, first: int, stop: int) -> State:
+        """Run full ticks; comparisons instead of calls to max halve the time of this innermost loop."""
         self._restore(state)
         end, arrived, returned = self.end, self.forward_data, self.backward_data
         hops, wrap, ranks, period = self.hops, self.wrap, self.ranks, self.period
-        for tick in range(ranks - 1, ranks - 1 + period):
+        for tick in range(first, stop):
             row = self.forward[tick % period]
             done = [
                 (e if e > a else a) + d  # noqa: FURB136

@@ -19,11 +19,11 @@ class _Round(NamedTuple):
 
 
 class _Skipped(NamedTuple):
-    """Rounds from ``first`` on repeat the ``period`` rounds before, as often as they are ``count`` in all."""
+    """Rounds from ``first`` on repeat the ``period`` rounds before, ``length`` of them in all."""
 
     first: int
     period: int
-    count: int
+    length: int
 
 
 class WavePath:
@@ -48,7 +48,7 @@ class WavePath:
             before = list(wave.end)
             self.rounds.append(_Round(before, wave.edge_round(number)))
             number, age = number + 1, age + 1
-            if not first < number <= last or self.skipped.count:
+            if not first < number <= last or self.skipped.length:
                 snapshot, age, life = list(wave.end), 0, 1
             elif repeats(wave.end, snapshot):
                 often = (last - number) // age
@@ -61,11 +61,11 @@ class WavePath:
         wave.postponed()
 
     def _round(self, number: int) -> _Round:
-        first, period, count = self.skipped
+        first, period, length = self.skipped
         if number < first:
             return self.rounds[number]
-        if number >= first + count:
-            return self.rounds[number - count]
+        if number >= first + length:
+            return self.rounds[number - length]
         return self.rounds[first - period + (number - first) % period]
 
     def path(self) -> CriticalPath:

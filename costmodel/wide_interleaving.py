@@ -15,7 +15,9 @@ _MOST = 1 << 62
 
 def is_wide(work: PipelineWork) -> bool:
     """Return whether arrays of 64-bit integers are the faster way to simulate ``work``, and hold its times."""
-    each = sum(work.forward_ns) + sum(work.backward_ns) + 2 * work.shape.chunks * sum(work.transfer_ns)
+    each = (
+        sum(work.forward_ns) + sum(work.backward_ns) + 2 * work.shape.chunks * sum(work.transfer_ns)
+    )
     return work.shape.ranks >= _WIDE and work.shape.microbatches * each < _MOST
 
 
@@ -96,6 +98,8 @@ class WideInterleaved:
         np.maximum(end, data[low:high], out=end)
         end += self.backward[tick % self.period, low:high]
         above = max(low, 1)
-        np.add(self.end[above:high], self.hops[above - 1 : high - 1], out=data[above - 1 : high - 1])
+        np.add(
+            self.end[above:high], self.hops[above - 1 : high - 1], out=data[above - 1 : high - 1]
+        )
         wraps = (tick + 1) % self.period >= self.ranks
         data[-1] = self.end[0] + self.wrap if wraps else 0

@@ -118,9 +118,8 @@ def model_flops(graph: ModelGraph, training: TrainingSpec) -> float:
     Three times the forward matmuls (backward is two more of each), attention at its causal half, no
     recomputation (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B, with the causal mask counted).
     """
-    blocks = sum(
-        _token_flops(graph.kinds[kind].operators, training.sequence) for kind in graph.layers
-    )
+    each = [_token_flops(kind.operators, training.sequence) for kind in graph.kinds]
+    blocks = sum(each[kind] for kind in graph.layers)
     head = _token_flops(graph.head.operators, training.sequence)
     return 3.0 * (blocks + head) * training.global_batch * training.sequence
 

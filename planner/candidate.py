@@ -39,6 +39,7 @@ class Candidate:
         paths: Critical paths known for its shape; shared between candidates.
         simulated: Simulations spent on it.
         solved: Solver calls spent on it.
+        hard: Whether too much is left below the goal for a proof.
     """
 
     row: int
@@ -52,6 +53,7 @@ class Candidate:
     paths: dict[CriticalPath, None] = field(default_factory=dict)
     simulated: int = 0
     solved: int = 0
+    hard: bool = False
 
     @property
     def time_ns(self) -> int | None:

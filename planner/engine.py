@@ -258,7 +258,9 @@ class _Search:
 
         These cost least, and their times make a goal, with which the others cost less as well.
         """
-        even = [] if self.worst < math.inf else [item for item in self.heap if self._is_even(item[1])]
+        even = (
+            [] if self.worst < math.inf else [item for item in self.heap if self._is_even(item[1])]
+        )
         if not even:
             return heapq.heappop(self.heap)
         self.heap.remove(first := min(even, key=lambda item: item[:2]))

@@ -21,6 +21,12 @@ from planner.windows import Budgets
 
 _BUNDLE = 24
 """Neighbours of a solver placement whose paths are added; fewer mean more solves."""
+_FEWEST, _TASKS = 4, 1_000_000
+"""At least so many neighbours, but no more than make so many tasks (about half a second)."""
+_FAR = 4
+"""How many times the gap a solve without a placement may be off before the next, longer one is not tried."""
+_HARD = 1_000_000
+"""Stages times ranges left below the goal from which neither enumeration nor the solver ended a proof (128 stages)."""
 _PATHS = 240
 """Rows kept for a solve; beyond that only the tightest at the incumbent."""
 _FIRST_SLICE_S, _BUDGET_S = 0.05, 0.4
@@ -52,11 +58,11 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
     proof.tolerance, proof.worst_ns, proof.deadline = tolerance, worst_ns, deadline
     if candidate.lower_ns >= proof.goal():
         return True
-    if candidate.lower_ns >= proof.goal():
-        return True
     if candidate.tier is Tier.OPEN:
         candidate.tier = Tier.REFINED
         return proof.refine_bound()
+    if candidate.hard:
+        return False
     table = proof.enumerated()
     return proof.by_solver() if table is None else proof.by_enumeration(table)
 
@@ -85,8 +91,10 @@ class _Proof:
         goal, rows = self.goal(), self._rows_below(self.goal())
         found = None if rows is None else smallest_maximum(rows, most_levels=_LEVELS)
         self._raise(goal if found is None else min(goal, found[0]))
-        if found is not None and self.candidate.lower_ns < goal:
-            self._learn(tuple(found[1]))
+        if rows is not None and found is not None and self.candidate.lower_ns < goal:
+            left = rows.stages * int(np.count_nonzero(rows.tables.legal))
+            self.candidate.hard = self.tolerance > 0 and left > _HARD
+            (self._simulate if self.candidate.hard else self._learn)(tuple(found[1]))
         return self.candidate.lower_ns >= self.goal()
 
     def _rows_below(self, cutoff_ns: int, most_ranges: float = math.inf) -> Rows | None:
@@ -96,7 +104,9 @@ class _Proof:
             self._raise(cutoff_ns)
         if windows is None or windows.ranges > most_ranges:
             return None
-        rows = rows_below(self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns)
+        rows = rows_below(
+            self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns
+        )
         if rows is None:
             self._raise(cutoff_ns)
         return rows
@@ -161,12 +171,18 @@ class _Proof:
             )
             candidate.solved += 1
             left -= max(outcome.effort, 1e-3)
+            if self.tolerance and outcome.cuts is None and self._hopeless(outcome.bound_ns):
+                return False
             self._raise(outcome.bound_ns)
             if outcome.cuts is None:
                 slice_s *= 2
             else:
                 self._learn(outcome.cuts)
         return True
+
+    def _hopeless(self, bound_ns: int) -> bool:
+        """Return whether a solve that found no placement is far from what is known without it."""
+        return self.goal() - bound_ns > _FAR * (self.goal() - self.candidate.lower_ns)
 
     def _rows(self) -> list[CriticalPath]:
         """Return the paths for the next solve: the newest, and the longest at the best placement.
@@ -182,16 +198,21 @@ class _Proof:
         lengths = {path: path.length_ns(work) for path in older}
         return sorted(older, key=lambda path: -lengths[path])[: limit - _BUNDLE] + newest
 
+    def _bundle(self) -> int:
+        """Return how many neighbours are worth simulating: fewer where each takes long."""
+        shape = self.candidate.given.shape
+        return max(_FEWEST, min(_BUNDLE, _TASKS // (shape.ranks * shape.microbatches)))
+
     def _learn(self, cuts: tuple[int, ...]) -> None:
         """Simulate a placement of the solver and its neighbours; keep their paths and the best of them."""
         self._simulate(cuts)
         work, values = self.values.work(cuts), self.values
         if work is None:
             return
-        before = values.simulated
-        gather_paths(values, self.incumbent, cuts, _BUNDLE)
+        before, bundle = values.simulated, self._bundle()
+        gather_paths(values, self.incumbent, cuts, bundle)
         start = Incumbent(cuts=cuts, time_ns=values.simulate(work), paths=self.incumbent.paths)
-        improve(values, start, simulations=_BUNDLE, goal_ns=self.candidate.lower_ns)
+        improve(values, start, simulations=bundle, goal_ns=self.candidate.lower_ns)
         self.candidate.simulated += values.simulated - before
         if start.time_ns < self.incumbent.time_ns:
             self.incumbent.cuts, self.incumbent.time_ns = start.cuts, start.time_ns

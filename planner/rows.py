@@ -10,6 +10,10 @@ the finish, an iteration takes at least
 
     no flush   m t_s + D_s
 
+    1F1B       P_s + 2 R_s + K Z + (m + 1 - w_s - K (d+1)) t_s + Q_s, with Z = sum_{j=s..s+d} t_j + 2 c d and
+               K = floor((m - 1 - w_s) / (d+1)), where m > w_s: after a backward of stage s the next forward goes down
+               to stage s + d, and the backward that follows it there comes back d + 1 micro-batches later
+
 and with PF_s, all of t_s and D_s for paths that end on rank s. The brackets are idle time: rank s waits for its first
 and for its last backward, less what it computes meanwhile. The last backward travels back to some rank e <= s that ends
 with its finish: Q_s = max_{e<=s} (D_e - PB_e), with PB_e the backwards that remain below e.
@@ -23,6 +27,8 @@ import numpy as np
 from planner.coefficients import Coefficients, Ints
 from planner.stage_tables import NEVER, StageTables
 
+_ZIGZAGS = (1, 3, 7)
+"""Stages below the first of a zigzag; where hops cost much, most stages are equal and zigzags are long."""
 _FEW = 0.97
 """Share of the ranges that may be left when dropping ranges is not worth another round."""
 
@@ -35,13 +41,17 @@ def rows_below(given: Coefficients, tables: StageTables, cutoff_ns: int) -> "Row
     """
     left = int(np.count_nonzero(tables.legal))
     while True:
-        rows = Rows(given, tables)
+        rows = Rows(given, tables, zigzags=_ZIGZAGS)
         if max(rows.total, rows.least_finish) >= NEVER:
             return None
         legal = np.stack([rows.larger(stage) < cutoff_ns for stage in range(rows.stages)])
         before, left = left, int(np.count_nonzero(legal))
         if left > _FEW * before:
-            return rows if left == before else Rows(given, replace(tables, legal=legal))
+            return (
+                rows
+                if left == before
+                else Rows(given, replace(tables, legal=legal), zigzags=_ZIGZAGS)
+            )
         tables = replace(tables, legal=legal)
 
 
@@ -56,10 +66,14 @@ class Rows:
     Attributes:
         before, forward_before, after: Least sums before and after each cut, by its position.
         total: Least time of one micro-batch through all stages.
+        zigzags: Values of d with a row of their own.
     """
 
-    def __init__(self, given: Coefficients, tables: StageTables) -> None:
+    def __init__(
+        self, given: Coefficients, tables: StageTables, zigzags: tuple[int, ...] = ()
+    ) -> None:
         self.given, self.tables = given, tables
+        self.zigzags = zigzags if given.shape.schedule == "1f1b" else ()
         self.stages, self.m = tables.stages, given.shape.microbatches
         self.hops = np.array([*given.transfer_ns[: self.stages - 1], 0], dtype=np.int64)
         self.split = given.shape.schedule == "zero_bubble"
@@ -129,6 +143,21 @@ class Rows:
         busy += wait + last if self.m > more + 1 else np.maximum(wait, last)
         return busy, busy + t.finish[stage]
 
+    def _zigzag(self, stage: int, depth: int) -> Ints:
+        """Return the zigzag row of 1F1B from ``stage`` to ``depth`` stages below, with the least times behind it."""
+        left = self.m - 1 - self._flight(stage)
+        often, rest = divmod(left, depth + 1)
+        below = 2 * self.after[stage + depth + 1]
+        for number in range(stage + depth, stage, -1):
+            through = (often + 2) * self._barred[number] + np.minimum(below, NEVER)[None, :]
+            below = through.min(axis=1) + (often + 2) * 2 * self.hops[number - 1]
+        return np.asarray((often + rest + 2) * self.step[stage] + np.minimum(below, NEVER)[None, :])
+
+    @cached_property
+    def _barred(self) -> Ints:
+        """``step`` with a time above all where not legal, that still fits 64 bits times the micro-batches."""
+        return np.where(self.tables.legal, self.step, NEVER // (self.m + 3))
+
     def _gpipe(self, stage: int) -> tuple[Ints, Ints]:
         through = self.m * self.step[stage] + self.after[stage + 1][None, :]
         return through, through + self.tables.finish[stage]
@@ -169,6 +198,9 @@ class Rows:
 
     def _rows(self, stage: int) -> tuple[Ints, Ints]:
         to_first, to_own = self.parts(stage)
+        for depth in self.zigzags:
+            if stage + depth < self.stages and self.m > self._flight(stage) + depth + 1:
+                to_first = np.maximum(to_first, self._zigzag(stage, depth))
         back = (self.before[stage] + self.least_finish)[:, None] + to_first
         return back, self.forward_before[stage][:, None] + to_own
 

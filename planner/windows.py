@@ -150,7 +150,10 @@ class Budgets:
 
     def _extra(self, left: float) -> _Extra:
         """Return the recomputation that memory forces on stages whose time is within ``left``."""
-        nothing, positions = np.zeros(self.stages), np.arange(self.stages + 1) * self.layers / self.stages
+        nothing, positions = (
+            np.zeros(self.stages),
+            np.arange(self.stages + 1) * self.layers / self.stages,
+        )
         most = (left - self.m * self.loads[0].ends) / (self.m * max(float(self.price.min()), 1.0))
         best = _Extra(0.0, nothing, nothing, nothing, nothing)
         for free, prices in self.forcing:

@@ -10,6 +10,7 @@ from costmodel.schedules import Shape
 from costmodel.simulator import critical_path, iteration_ns, simulate
 from costmodel.strategy import SCHEDULES, Schedule
 from costmodel.timeline import PipelineWork
+from costmodel.wide_interleaving import WideInterleaved, is_wide
 
 
 def random_shape(rng: random.Random, schedule: Schedule) -> Shape:
@@ -46,6 +47,22 @@ def test_the_recurrence_equals_the_executed_schedule(schedule: Schedule) -> None
         timeline = simulate(work)
         assert rank_ends(work) == [timeline.end_ns(rank) for rank in range(work.shape.ranks)]
         assert iteration_ns(work) == timeline.iteration_ns
+
+
+def test_arrays_simulate_interleaving_as_lists_do() -> None:
+    rng = random.Random(9)
+    for _ in range(200):
+        shape = random_shape(rng, "interleaved")
+        work = random_work(
+            rng, shape._replace(ranks=shape.ranks + 1, microbatches=2 * shape.ranks + 2)
+        )
+        timeline = simulate(work)
+        assert WideInterleaved(work).ends() == [
+            timeline.end_ns(rank) for rank in range(work.shape.ranks)
+        ]
+    wide = random_work(rng, Shape("interleaved", 30, 2, 300))
+    assert is_wide(wide)
+    assert iteration_ns(wide) == simulate(wide).iteration_ns
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -6,10 +6,12 @@ import random
 import numpy as np
 import pytest
 
+from costmodel.schedules import Shape, in_flight
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import SCHEDULES, Schedule
 from planner.bounds import time_bounds
 from planner.coefficients import Arrangement, Coefficients
+from planner.even_rows import even_rows, warmup_chunks
 from planner.priced_rows import LinearColumns, TimeRows
 from tests.planner.synthetic import one_row, random_coefficients
 
@@ -70,3 +72,49 @@ def test_the_bound_of_equal_stages_without_ends_is_exact() -> None:
     )
     micro_batch = 2 * 2 * given.forward.layer[0]
     assert int(time_bounds(rows)[0]) == pytest.approx((16 + 3) * micro_batch, abs=2)
+
+
+def test_rows_of_known_stage_times_never_exceed_the_simulation() -> None:
+    rng = random.Random(22)
+    gaps = []
+    for _ in range(1500):
+        schedule: Schedule = rng.choice(("1f1b", "interleaved"))
+        ranks = rng.randint(1 + (schedule == "interleaved"), 9)
+        chunks = rng.randint(2, 5) if schedule == "interleaved" else 1
+        stages = ranks * chunks
+        given = random_coefficients(
+            rng,
+            schedule,
+            ranks=ranks,
+            chunks=chunks,
+            layers=rng.choice((stages, rng.randint(stages, 4 * stages))),
+            kinds=rng.randint(1, 2),
+            microbatches=rng.choice((None, 1, ranks, ranks + 1, 7 * ranks)),
+        )
+        layers = len(given.layer_kinds)
+        cuts = (0, *sorted(rng.sample(range(1, layers), stages - 1)), layers)
+        sizes = [b - a for a, b in itertools.pairwise(cuts)]
+        again = tuple(n if given.recompute_all else rng.randint(0, n) // 2 for n in sizes)
+        work = given.work(Arrangement(cuts, again))
+        by_rank = (chunks, ranks)
+        bound = even_rows(
+            np.array(work.forward_ns).reshape(by_rank),
+            np.array(work.backward_ns).reshape(by_rank),
+            np.array(work.finish_ns),
+            np.array(work.transfer_ns),
+            np.array(work.shape.microbatches),
+        )
+        assert bound <= iteration_ns(work)
+        gaps.append(1 - bound / iteration_ns(work))
+    assert sorted(gaps)[len(gaps) // 2] < 0.01
+
+
+def test_warm_up_counts_are_those_of_the_schedule() -> None:
+    rng = random.Random(23)
+    for _ in range(200):
+        ranks, chunks = rng.randint(1, 9), rng.randint(1, 4)
+        m = ranks * rng.randint(1, 5) if chunks > 1 else rng.randint(1, 20)
+        shape = Shape("interleaved" if chunks > 1 else "1f1b", ranks, chunks, m)
+        assert warmup_chunks(chunks, ranks, np.array([m])).T.tolist() == [
+            list(rank) for rank in in_flight(shape)
+        ]

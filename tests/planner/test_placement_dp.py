@@ -2,12 +2,16 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import Schedule
-from planner.placement_dp import placement_bound
+from planner.placement_dp import placement_bound, smallest_maximum
+from planner.rows import rows_below
+from planner.stage_tables import stage_tables
 from planner.stage_values import StageValues
+from planner.windows import Budgets
 from tests.planner.synthetic import all_cuts, brute_force, random_coefficients, tightened
 
 ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble", "no_flush")
@@ -63,6 +67,40 @@ def test_the_bound_holds_on_longer_pipelines(schedule: Schedule) -> None:
             work = values.work((0, *inner, layers))
             assert work is not None
             assert found.bound_ns <= iteration_ns(work)
+
+
+@pytest.mark.parametrize("schedule", ONE_CHUNK)
+def test_no_placement_below_a_cutoff_is_dropped(schedule: Schedule) -> None:
+    rng = random.Random(7)
+    for _ in range(30):
+        ranks = rng.randint(2, 10)
+        layers = rng.randint(ranks, 4 * ranks)
+        given = random_coefficients(
+            rng,
+            schedule,
+            ranks=ranks,
+            layers=layers,
+            kinds=rng.randint(1, 2),
+            microbatches=rng.choice((None, 2 * ranks, 9 * ranks)),
+        )
+        if rng.random() < 0.5:
+            given = tightened(rng, given)
+        values = StageValues(given)
+        for _ in range(8):
+            cuts = (0, *sorted(rng.sample(range(1, layers), ranks - 1)), layers)
+            work = values.work(cuts)
+            if work is None:
+                continue
+            cutoff = iteration_ns(work) + 1
+            windows = Budgets(given).narrow(float(cutoff))
+            assert windows is not None
+            rows = rows_below(given, stage_tables(given, windows), cutoff)
+            assert rows is not None
+            at = np.array(cuts) - windows.low
+            assert rows.tables.legal[np.arange(ranks), at[:-1], at[1:]].all()
+            found = smallest_maximum(rows, most_levels=8)
+            assert found is not None
+            assert found[0] < cutoff
 
 
 def test_stage_values_and_placements_price_the_same_work() -> None:
