@@ -136,6 +136,10 @@ class _Limits(NamedTuple):
     uneven: bool
 
 
+_Entry = tuple[int, int, Candidate | None]
+"""Key, row and, once it was looked at, the candidate."""
+
+
 class _Search:
     """State of one search."""
 
@@ -147,7 +151,8 @@ class _Search:
         self.keys = np.maximum(time_bounds(self.floors), self.known)
         self.order = np.argsort(self.keys, kind="stable")
         self.next = 0
-        self.heap: list[tuple[int, int, Candidate | None]] = []
+        self.free: list[_Entry] = []
+        self.even: list[_Entry] = []
         self.found: list[Candidate] = []
         self.worst: float = math.inf
         self.closed_ns: float = math.inf
@@ -183,7 +188,7 @@ class _Search:
         return int(self.keys[self.order[self.next]])
 
     def _heap_key(self) -> float:
-        return self.heap[0][0] if self.heap else math.inf
+        return min((heap[0][0] for heap in (self.free, self.even) if heap), default=math.inf)
 
     def _next_key(self) -> float:
         return min(self._untouched_key(), self._heap_key())
@@ -223,7 +228,7 @@ class _Search:
         keys = np.maximum(keys, even)
         self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
-            heapq.heappush(self.heap, (key, row, None))
+            self._push(key, row, None)
 
     def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
         """Return the rows whose keys may still matter; the others are closed at their keys."""
@@ -251,21 +256,20 @@ class _Search:
         elif candidate.tier is Tier.OPEN:
             self.open.append(candidate)
         elif candidate.tier is Tier.PLACED:
-            heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
+            self._push(candidate.lower_ns, row, candidate)
 
-    def _pop(self) -> tuple[int, int, Candidate | None]:
+    def _push(self, key: int, row: int, candidate: Candidate | None) -> None:
+        heapq.heappush(self.even if self._is_even(row) else self.free, (key, row, candidate))
+
+    def _pop(self) -> _Entry:
         """Take the smallest key; while there is no goal, of the strategies whose placements are few if there are any.
 
         These cost least, and their times make a goal, with which the others cost less as well.
         """
-        even = (
-            [] if self.worst < math.inf else [item for item in self.heap if self._is_even(item[1])]
-        )
-        if not even:
-            return heapq.heappop(self.heap)
-        self.heap.remove(first := min(even, key=lambda item: item[:2]))
-        heapq.heapify(self.heap)
-        return first
+        if not self.free or not self.even:
+            return heapq.heappop(self.free or self.even)
+        even = math.isinf(self.worst) or self.even[0][:2] < self.free[0][:2]
+        return heapq.heappop(self.even if even else self.free)
 
     def _is_even(self, row: int) -> bool:
         return not self.limits.uneven or int(self.columns.vpp[row]) > 1

@@ -14,8 +14,6 @@ from planner.candidate import Candidate, Tier, settle_bound, settle_placement
 from planner.coefficients import Arrangement, Coefficients, Linear, MemoryRow
 from planner.even_cuts import balanced_cuts
 
-_TOLERANCE = 1e-3
-"""Share of the time within which cuts are not improved further, as in a search by default."""
 Cuts = tuple[int, ...]
 
 
@@ -69,7 +67,7 @@ def _searched(
     candidate = Candidate(row=0, given=searched, lower_ns=0)
     settle_bound(candidate, best_ns)
     if candidate.tier is Tier.PLACED:
-        settle_placement(candidate, _TOLERANCE, [cuts])
+        settle_placement(candidate, [cuts])
     return (candidate.incumbent.cuts,) if candidate.incumbent else ()
 
 
