@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from planner.coefficients import Coefficients, Ints, Linear
+from planner.coefficients import Coefficients, Ints, Linear, StageLinear
 from planner.windows import Windows
 
 Mask = NDArray[np.bool_]
@@ -106,6 +106,7 @@ class _Builder:
         self.held = self.counts[stop] - self.counts[start]
         self.first = np.arange(self.stages) == 0
         self.last = np.arange(self.stages) == self.stages - 1
+        self.known: dict[int, StageLinear] = {}
 
     def tables(self, windows: Windows) -> StageTables:
         """Return all tables."""
@@ -156,19 +157,18 @@ class _Builder:
 
     def _over(self, index: int) -> Ints:
         """Return by how many KiB each range exceeds the limit at a moment when nothing recomputes."""
-        row = self.given.memory[index]
-        chunks = [rank[0] for rank in self.given.chunk_memory[index]]
-        ends = np.array([chunk.fixed for chunk in chunks], dtype=np.int64)
-        ends[0] += chunks[0].first
-        ends[-1] += chunks[-1].last
-        layer = np.array([chunk.layer for chunk in chunks], dtype=np.int64)
-        held = (self.held * layer[:, None, None, :]).sum(axis=-1)
-        return np.asarray(held + (ends + row.kept.fixed - self.given.limit_kib)[:, None, None])
+        memory = self._memory(index)
+        held = (self.held * memory.layer[:, None, None, :]).sum(axis=-1)
+        return np.asarray(held + (memory.fixed - self.given.limit_kib)[:, None, None])
+
+    def _memory(self, index: int) -> StageLinear:
+        if index not in self.known:
+            self.known[index] = self.given.stage_memory(index)
+        return self.known[index]
 
     def _saved(self, index: int) -> Ints:
         """Return by stage the KiB that recomputing the first i layers of the model would save."""
-        rows = [rank[0].recomputed for rank in self.given.chunk_memory[index]]
-        return -(np.array(rows, dtype=np.int64) @ self.counts.T)
+        return np.asarray(-(self._memory(index).recomputed @ self.counts.T))
 
     def _savings(self, index: int, positions: Ints) -> Ints:
         return np.take_along_axis(
@@ -193,7 +193,7 @@ class _Builder:
 
     def _fewest_alike(self, index: int, need: Ints) -> Ints:
         """``_fewest`` where every layer saves the same."""
-        saved = self._saved(index)[:, 1][:, None, None]
+        saved = -self._memory(index).recomputed[:, 0][:, None, None]
         if (saved < 0).any():
             raise ValueError("recomputing a layer must not take memory")
         enough = np.where(
