@@ -189,7 +189,9 @@ class Coefficients:
         often = np.array(self.in_flight, dtype=np.int64)
 
         def each(kept: Sequence[int], flight: Sequence[int]) -> Ints:
-            return np.asarray(np.array(kept, dtype=np.int64) + often * np.array(flight, dtype=np.int64))
+            return np.asarray(
+                np.array(kept, dtype=np.int64) + often * np.array(flight, dtype=np.int64)
+            )
 
         fixed = row.kept.fixed + often[:, 0] * flight.fixed
         fixed[0] += kept.first + often[0, 0] * flight.first

@@ -5,7 +5,7 @@ each stage, position of its lower cut and position of its upper cut. Recomputati
 where a range does not fit, the fewest layers that make it fit recompute, since more never helps the time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ Mask = NDArray[np.bool_]
 
 NEVER = np.int64(1) << np.int64(60)
 """Stands for "does not fit"; sums of a few still fit 64 bits."""
+
+
+_NARROWER = 0.75
+"""Share of the width up to which narrower windows are worth copying tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,36 @@ class StageTables:
     def stages(self) -> int:
         """Number of stages."""
         return len(self.legal)
+
+    def limited(self, legal: Mask) -> "StageTables":
+        """Return the tables with these ranges only, in narrower windows where much of theirs is not used."""
+        low, high = self.windows
+        ends = np.zeros((1, legal.shape[1]), dtype=np.bool_)
+        used = np.concatenate([legal.any(axis=2), ends]) | np.concatenate([ends, legal.any(axis=1)])
+        first, last = used.argmax(axis=1), legal.shape[1] - 1 - used[:, ::-1].argmax(axis=1)
+        width = int((last - first).max()) + 1
+        if width > _NARROWER * legal.shape[1]:
+            return replace(self, legal=legal)
+        at = np.minimum(first[:, None] + np.arange(width), legal.shape[1] - 1)
+        stage, start, stop = (
+            np.arange(self.stages)[:, None, None],
+            at[:-1, :, None],
+            at[1:, None, :],
+        )
+
+        def of(values: NDArray[Any]) -> NDArray[Any]:
+            return np.asarray(values[stage, start, stop])
+
+        inside = np.arange(width) <= (last - first)[:, None]
+        return StageTables(
+            windows=Windows(low + first, np.minimum(low + last, high)),
+            legal=of(legal) & inside[:-1, :, None] & inside[1:, None, :],
+            recomputed=of(self.recomputed),
+            forward=of(self.forward),
+            backward=of(self.backward),
+            weight=of(self.weight),
+            finish=of(self.finish),
+        )
 
     def by_range(self, inside: Mask) -> "StageTables":
         """Return tables over ranges ``inside`` the windows from these, which are over numbers of layers.
