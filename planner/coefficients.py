@@ -108,14 +108,6 @@ class Arrangement(NamedTuple):
         return Placement(chunks=chunks, device_groups=device_groups)
 
 
-class StageLinear(NamedTuple):
-    """An integer affine function for each stage: a constant with the ends, and prices by (stage, kind)."""
-
-    fixed: Ints
-    layer: Ints
-    recomputed: Ints
-
-
 class _MemoryTable(NamedTuple):
     """All memory rows as arrays: columns are what is held once by moment, then what each micro-batch adds."""
 
@@ -180,24 +172,6 @@ class Coefficients:
         return tuple(
             tuple(tuple(row.of_chunk(count) for count in rank) for rank in self.in_flight)
             for row in self.memory
-        )
-
-    def stage_memory(self, index: int) -> StageLinear:
-        """Return the KiB at a moment as functions of what each rank holds, with one chunk a rank."""
-        row = self.memory[index]
-        kept, flight = row.kept, row.flight
-        often = np.array(self.in_flight, dtype=np.int64)
-
-        def each(kept: Sequence[int], flight: Sequence[int]) -> Ints:
-            return np.asarray(
-                np.array(kept, dtype=np.int64) + often * np.array(flight, dtype=np.int64)
-            )
-
-        fixed = row.kept.fixed + often[:, 0] * flight.fixed
-        fixed[0] += kept.first + often[0, 0] * flight.first
-        fixed[-1] += kept.last + often[-1, 0] * flight.last
-        return StageLinear(
-            fixed, each(kept.layer, flight.layer), each(kept.recomputed, flight.recomputed)
         )
 
     def between(self, start: int, stop: int) -> tuple[int, ...]:

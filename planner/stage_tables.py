@@ -12,7 +12,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from planner.coefficients import Coefficients, Ints, Linear, StageLinear
+from planner.coefficients import Coefficients, Ints, Linear
+from planner.stage_memory import StageMemory, stage_memory
 from planner.windows import Windows
 
 Mask = NDArray[np.bool_]
@@ -140,7 +141,7 @@ class _Builder:
         self.held = self.counts[stop] - self.counts[start]
         self.first = np.arange(self.stages) == 0
         self.last = np.arange(self.stages) == self.stages - 1
-        self.known: dict[int, StageLinear] = {}
+        self.known: dict[int, StageMemory] = {}
 
     def tables(self, windows: Windows) -> StageTables:
         """Return all tables."""
@@ -195,9 +196,9 @@ class _Builder:
         held = (self.held * memory.layer[:, None, None, :]).sum(axis=-1)
         return np.asarray(held + (memory.fixed - self.given.limit_kib)[:, None, None])
 
-    def _memory(self, index: int) -> StageLinear:
+    def _memory(self, index: int) -> StageMemory:
         if index not in self.known:
-            self.known[index] = self.given.stage_memory(index)
+            self.known[index] = stage_memory(self.given, index)
         return self.known[index]
 
     def _saved(self, index: int) -> Ints:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.coefficients import Coefficients, Ints
+from planner.stage_memory import stage_memory
 
 Floats = NDArray[np.float64]
 
@@ -107,7 +108,7 @@ class Budgets:
 
     def _add_memory(self, index: int) -> None:
         """Add the budget of a moment, and the time with the recomputation that it forces."""
-        given, memory = self.given, self.given.stage_memory(index)
+        given, memory = self.given, stage_memory(self.given, index)
         held, saved = memory.layer.astype(np.float64), -memory.recomputed.astype(np.float64)
         room = given.limit_kib - memory.fixed.astype(np.float64)
         cost = held - (saved if given.recompute_all else np.maximum(saved, 0))
