@@ -126,6 +126,10 @@ def search(
     return run.result()
 
 
+_Entry = tuple[int, int, Candidate | None]
+"""Key, row and, once it was looked at, the candidate."""
+
+
 class _Limits(NamedTuple):
     """What bounds a search."""
 
@@ -147,7 +151,9 @@ class _Search:
         self.keys = np.maximum(time_bounds(self.floors), self.known)
         self.order = np.argsort(self.keys, kind="stable")
         self.next = 0
-        self.heap: list[tuple[int, int, Candidate | None]] = []
+        self.even = self.columns.vpp > 1 if limits.uneven else self.columns.vpp > 0
+        self.others: list[_Entry] = []
+        self.evens: list[_Entry] = []
         self.found: list[Candidate] = []
         self.worst: float = math.inf
         self.closed_ns: float = math.inf
@@ -183,7 +189,7 @@ class _Search:
         return int(self.keys[self.order[self.next]])
 
     def _heap_key(self) -> float:
-        return self.heap[0][0] if self.heap else math.inf
+        return min((heap[0][0] for heap in (self.others, self.evens) if heap), default=math.inf)
 
     def _next_key(self) -> float:
         return min(self._untouched_key(), self._heap_key())
@@ -223,7 +229,7 @@ class _Search:
         keys = np.maximum(keys, even)
         self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
-            heapq.heappush(self.heap, (key, row, None))
+            self._push(key, row, None)
 
     def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
         """Return the rows whose keys may still matter; the others are closed at their keys."""
@@ -251,29 +257,25 @@ class _Search:
         elif candidate.tier is Tier.OPEN:
             self.open.append(candidate)
         elif candidate.tier is Tier.PLACED:
-            heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
+            self._push(candidate.lower_ns, row, candidate)
 
-    def _pop(self) -> tuple[int, int, Candidate | None]:
+    def _push(self, key: int, row: int, candidate: Candidate | None) -> None:
+        heapq.heappush(self.evens if self.even[row] else self.others, (key, row, candidate))
+
+    def _pop(self) -> _Entry:
         """Take the smallest key; while there is no goal, of the strategies whose placements are few if there are any.
 
         These cost least, and their times make a goal, with which the others cost less as well.
         """
-        even = (
-            [] if self.worst < math.inf else [item for item in self.heap if self._is_even(item[1])]
-        )
-        if not even:
-            return heapq.heappop(self.heap)
-        self.heap.remove(first := min(even, key=lambda item: item[:2]))
-        heapq.heapify(self.heap)
-        return first
-
-    def _is_even(self, row: int) -> bool:
-        return not self.limits.uneven or int(self.columns.vpp[row]) > 1
+        if not self.evens or not self.others:
+            return heapq.heappop(self.evens or self.others)
+        even = math.isinf(self.worst) or self.evens[0] < self.others[0]
+        return heapq.heappop(self.evens if even else self.others)
 
     def _new(self, row: int, key: int) -> Candidate:
         given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
-        if self._is_even(row):
+        if self.even[row]:
             fits = bound_even(candidate, uneven=self.limits.uneven)
         else:
             goal = self._goal()

@@ -214,16 +214,18 @@ class _Builder:
         """Return how many leading layers of each range must recompute to save ``need`` KiB."""
         if self.given.kinds == 1:
             return self._fewest_alike(index, need)
-        result = np.zeros_like(need)
-        layers = len(self.given.layer_kinds)
-        starts = np.broadcast_to(self.start, need.shape)
-        for stage, saved in enumerate(self._saved(index)):
-            start = starts[stage]
-            if (np.diff(saved) < 0).any():
-                raise ValueError("recomputing a layer must not take memory")
-            wanted = saved[start] + need[stage]
-            found = np.searchsorted(saved, wanted.ravel(), side="left").reshape(wanted.shape)
-            result[stage] = np.where(need[stage] > 0, np.minimum(found, layers + 1) - start, 0)
+        saved = self._saved(index)
+        if (np.diff(saved, axis=1) < 0).any():
+            raise ValueError("recomputing a layer must not take memory")
+        result, at = np.zeros_like(need), np.nonzero(need > 0)
+        if not len(at[0]):
+            return result
+        # All stages are searched at once: each one's savings, and what is wanted of them, are lifted above the last's.
+        stage, start = at[0], np.broadcast_to(self.start, need.shape)[at]
+        wanted = saved[stage, start] + need[at]
+        lift = np.arange(self.stages) * (max(int(saved.max()), int(wanted.max())) + 1)
+        positions = np.searchsorted((saved + lift[:, None]).ravel(), wanted + lift[stage])
+        result[at] = positions - stage * saved.shape[1] - start
         return result
 
     def _fewest_alike(self, index: int, need: Ints) -> Ints:

@@ -15,6 +15,7 @@ k (L - b - sum_{j>s} e_j). T is less the least finish. How far a stage reaches f
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -232,8 +233,8 @@ class _Reach:
         else:
             table = given.count_table.T.astype(np.float64)
             self.rooms = rooms.T.tolist()
-            self.upper = [b.upper @ table for b in budgets]
-            self.lower = [b.lower @ table for b in budgets]
+            self.upper = [(b.upper @ table).tolist() for b in budgets]
+            self.lower = [(b.lower @ table).tolist() for b in budgets]
 
     def up(self, stage: int, start: int) -> int:
         """Return the highest upper cut of ``stage`` whose lower cut is at most ``start``."""
@@ -245,7 +246,7 @@ class _Reach:
         for upper, lower, rooms in zip(self.upper, self.lower, self.rooms, strict=True):
             if rooms[stage] < math.inf:
                 limit = rooms[stage] + lower[stage][start]
-                reach = min(reach, int(np.searchsorted(upper[stage], limit, "right")) - 1)
+                reach = min(reach, bisect_right(upper[stage], limit) - 1)
         return reach
 
     def down(self, stage: int, stop: int) -> int:
@@ -258,7 +259,7 @@ class _Reach:
         for upper, lower, rooms in zip(self.upper, self.lower, self.rooms, strict=True):
             if rooms[stage] < math.inf:
                 limit = upper[stage][stop] - rooms[stage]
-                reach = max(reach, int(np.searchsorted(lower[stage], limit, "left")))
+                reach = max(reach, bisect_left(lower[stage], limit))
         return reach
 
 
