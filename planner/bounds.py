@@ -88,7 +88,8 @@ class _Bounds:
         )
         bound = np.where(self._is(_WAVE), np.maximum(bound, wave), bound)
         bound = np.where(self._is(_GPIPE), np.maximum(bound, textbook), bound)
-        bound = np.where(self._is(_ZERO_BUBBLE), np.maximum(bound, self._split(least)), bound)
+        if (zero_bubble := self._is(_ZERO_BUBBLE)).any():
+            bound = np.where(zero_bubble, np.maximum(bound, self._split(least)), bound)
         chunks = np.maximum(self._chunks(least), self._mean_chunk(total, least))
         return np.where(self._is(_INTERLEAVED), np.maximum(bound, chunks), bound)
 

@@ -126,6 +126,10 @@ def search(
     return run.result()
 
 
+_Entry = tuple[int, int, Candidate | None]
+"""Key, row and, once it was looked at, the candidate."""
+
+
 class _Limits(NamedTuple):
     """What bounds a search."""
 
@@ -134,10 +138,6 @@ class _Limits(NamedTuple):
     tolerance: float
     deadline: float
     uneven: bool
-
-
-_Entry = tuple[int, int, Candidate | None]
-"""Key, row and, once it was looked at, the candidate."""
 
 
 class _Search:
@@ -151,8 +151,9 @@ class _Search:
         self.keys = np.maximum(time_bounds(self.floors), self.known)
         self.order = np.argsort(self.keys, kind="stable")
         self.next = 0
-        self.free: list[_Entry] = []
-        self.even: list[_Entry] = []
+        self.even = self.columns.vpp > 1 if limits.uneven else self.columns.vpp > 0
+        self.others: list[_Entry] = []
+        self.evens: list[_Entry] = []
         self.found: list[Candidate] = []
         self.worst: float = math.inf
         self.closed_ns: float = math.inf
@@ -188,7 +189,7 @@ class _Search:
         return int(self.keys[self.order[self.next]])
 
     def _heap_key(self) -> float:
-        return min((heap[0][0] for heap in (self.free, self.even) if heap), default=math.inf)
+        return min((heap[0][0] for heap in (self.others, self.evens) if heap), default=math.inf)
 
     def _next_key(self) -> float:
         return min(self._untouched_key(), self._heap_key())
@@ -259,25 +260,22 @@ class _Search:
             self._push(candidate.lower_ns, row, candidate)
 
     def _push(self, key: int, row: int, candidate: Candidate | None) -> None:
-        heapq.heappush(self.even if self._is_even(row) else self.free, (key, row, candidate))
+        heapq.heappush(self.evens if self.even[row] else self.others, (key, row, candidate))
 
     def _pop(self) -> _Entry:
         """Take the smallest key; while there is no goal, of the strategies whose placements are few if there are any.
 
         These cost least, and their times make a goal, with which the others cost less as well.
         """
-        if not self.free or not self.even:
-            return heapq.heappop(self.free or self.even)
-        even = math.isinf(self.worst) or self.even[0][:2] < self.free[0][:2]
-        return heapq.heappop(self.even if even else self.free)
-
-    def _is_even(self, row: int) -> bool:
-        return not self.limits.uneven or int(self.columns.vpp[row]) > 1
+        if not self.evens or not self.others:
+            return heapq.heappop(self.evens or self.others)
+        even = math.isinf(self.worst) or self.evens[0] < self.others[0]
+        return heapq.heappop(self.evens if even else self.others)
 
     def _new(self, row: int, key: int) -> Candidate:
         given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
-        if self._is_even(row):
+        if self.even[row]:
             fits = bound_even(candidate, uneven=self.limits.uneven)
         else:
             goal = self._goal()

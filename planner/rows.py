@@ -19,7 +19,6 @@ and for its last backward, less what it computes meanwhile. The last backward tr
 with its finish: Q_s = max_{e<=s} (D_e - PB_e), with PB_e the backwards that remain below e.
 """
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -29,30 +28,31 @@ from planner.stage_tables import NEVER, StageTables
 
 _ZIGZAGS = (1, 3, 7)
 """Stages below the first of a zigzag; where hops cost much, most stages are equal and zigzags are long."""
-_FEW = 0.97
-"""Share of the ranges that may be left when dropping ranges is not worth another round."""
+_FEW, _LEAST = 0.97, 0.995
+"""Share of the ranges that may be left when another round is not worth it, without and with zigzags."""
 
 
 def rows_below(given: Coefficients, tables: StageTables, cutoff_ns: int) -> "Rows | None":
     """Return the rows over the ranges that a placement below ``cutoff_ns`` can use; None if there is none.
 
     Ranges whose rows reach the cutoff are dropped. Without them the least sums before and after the others grow, and
-    so do their rows: this is repeated while it drops many.
+    so do their rows: this is repeated while it drops many, then with the rows of zigzags, which take longer.
     """
     left = int(np.count_nonzero(tables.legal))
+    zigzags: tuple[int, ...] = ()
     while True:
-        rows = Rows(given, tables, zigzags=_ZIGZAGS)
+        rows = Rows(given, tables, zigzags)
         if max(rows.total, rows.least_finish) >= NEVER:
             return None
         legal = np.stack([rows.larger(stage) < cutoff_ns for stage in range(rows.stages)])
         before, left = left, int(np.count_nonzero(legal))
-        if left > _FEW * before:
-            return (
-                rows
-                if left == before
-                else Rows(given, replace(tables, legal=legal), zigzags=_ZIGZAGS)
-            )
-        tables = replace(tables, legal=legal)
+        if left == before and rows.zigzags:
+            return rows
+        tables = tables.limited(legal)
+        if left > (_LEAST if zigzags else _FEW) * before:
+            if zigzags or given.shape.schedule != "1f1b":
+                return Rows(given, tables, zigzags)
+            zigzags = _ZIGZAGS
 
 
 class Rows:

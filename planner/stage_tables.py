@@ -5,7 +5,7 @@ each stage, position of its lower cut and position of its upper cut. Recomputati
 where a range does not fit, the fewest layers that make it fit recompute, since more never helps the time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,17 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from planner.coefficients import Coefficients, Ints, Linear
+from planner.stage_memory import StageMemory, stage_memory
 from planner.windows import Windows
 
 Mask = NDArray[np.bool_]
 
 NEVER = np.int64(1) << np.int64(60)
 """Stands for "does not fit"; sums of a few still fit 64 bits."""
+
+
+_NARROWER = 0.75
+"""Share of the width up to which narrower windows are worth copying tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,36 @@ class StageTables:
     def stages(self) -> int:
         """Number of stages."""
         return len(self.legal)
+
+    def limited(self, legal: Mask) -> "StageTables":
+        """Return the tables with these ranges only, in narrower windows where much of theirs is not used."""
+        low, high = self.windows
+        ends = np.zeros((1, legal.shape[1]), dtype=np.bool_)
+        used = np.concatenate([legal.any(axis=2), ends]) | np.concatenate([ends, legal.any(axis=1)])
+        first, last = used.argmax(axis=1), legal.shape[1] - 1 - used[:, ::-1].argmax(axis=1)
+        width = int((last - first).max()) + 1
+        if width > _NARROWER * legal.shape[1]:
+            return replace(self, legal=legal)
+        at = np.minimum(first[:, None] + np.arange(width), legal.shape[1] - 1)
+        stage, start, stop = (
+            np.arange(self.stages)[:, None, None],
+            at[:-1, :, None],
+            at[1:, None, :],
+        )
+
+        def of(values: NDArray[Any]) -> NDArray[Any]:
+            return np.asarray(values[stage, start, stop])
+
+        inside = np.arange(width) <= (last - first)[:, None]
+        return StageTables(
+            windows=Windows(low + first, np.minimum(low + last, high)),
+            legal=of(legal) & inside[:-1, :, None] & inside[1:, None, :],
+            recomputed=of(self.recomputed),
+            forward=of(self.forward),
+            backward=of(self.backward),
+            weight=of(self.weight),
+            finish=of(self.finish),
+        )
 
     def by_range(self, inside: Mask) -> "StageTables":
         """Return tables over ranges ``inside`` the windows from these, which are over numbers of layers.
@@ -106,6 +141,7 @@ class _Builder:
         self.held = self.counts[stop] - self.counts[start]
         self.first = np.arange(self.stages) == 0
         self.last = np.arange(self.stages) == self.stages - 1
+        self.known: dict[int, StageMemory] = {}
 
     def tables(self, windows: Windows) -> StageTables:
         """Return all tables."""
@@ -156,19 +192,18 @@ class _Builder:
 
     def _over(self, index: int) -> Ints:
         """Return by how many KiB each range exceeds the limit at a moment when nothing recomputes."""
-        row = self.given.memory[index]
-        chunks = [rank[0] for rank in self.given.chunk_memory[index]]
-        ends = np.array([chunk.fixed for chunk in chunks], dtype=np.int64)
-        ends[0] += chunks[0].first
-        ends[-1] += chunks[-1].last
-        layer = np.array([chunk.layer for chunk in chunks], dtype=np.int64)
-        held = (self.held * layer[:, None, None, :]).sum(axis=-1)
-        return np.asarray(held + (ends + row.kept.fixed - self.given.limit_kib)[:, None, None])
+        memory = self._memory(index)
+        held = (self.held * memory.layer[:, None, None, :]).sum(axis=-1)
+        return np.asarray(held + (memory.fixed - self.given.limit_kib)[:, None, None])
+
+    def _memory(self, index: int) -> StageMemory:
+        if index not in self.known:
+            self.known[index] = stage_memory(self.given, index)
+        return self.known[index]
 
     def _saved(self, index: int) -> Ints:
         """Return by stage the KiB that recomputing the first i layers of the model would save."""
-        rows = [rank[0].recomputed for rank in self.given.chunk_memory[index]]
-        return -(np.array(rows, dtype=np.int64) @ self.counts.T)
+        return np.asarray(-(self._memory(index).recomputed @ self.counts.T))
 
     def _savings(self, index: int, positions: Ints) -> Ints:
         return np.take_along_axis(
@@ -179,21 +214,23 @@ class _Builder:
         """Return how many leading layers of each range must recompute to save ``need`` KiB."""
         if self.given.kinds == 1:
             return self._fewest_alike(index, need)
-        result = np.zeros_like(need)
-        layers = len(self.given.layer_kinds)
-        starts = np.broadcast_to(self.start, need.shape)
-        for stage, saved in enumerate(self._saved(index)):
-            start = starts[stage]
-            if (np.diff(saved) < 0).any():
-                raise ValueError("recomputing a layer must not take memory")
-            wanted = saved[start] + need[stage]
-            found = np.searchsorted(saved, wanted.ravel(), side="left").reshape(wanted.shape)
-            result[stage] = np.where(need[stage] > 0, np.minimum(found, layers + 1) - start, 0)
+        saved = self._saved(index)
+        if (np.diff(saved, axis=1) < 0).any():
+            raise ValueError("recomputing a layer must not take memory")
+        result, at = np.zeros_like(need), np.nonzero(need > 0)
+        if not len(at[0]):
+            return result
+        # All stages are searched at once: each one's savings, and what is wanted of them, are lifted above the last's.
+        stage, start = at[0], np.broadcast_to(self.start, need.shape)[at]
+        wanted = saved[stage, start] + need[at]
+        lift = np.arange(self.stages) * (max(int(saved.max()), int(wanted.max())) + 1)
+        positions = np.searchsorted((saved + lift[:, None]).ravel(), wanted + lift[stage])
+        result[at] = positions - stage * saved.shape[1] - start
         return result
 
     def _fewest_alike(self, index: int, need: Ints) -> Ints:
         """``_fewest`` where every layer saves the same."""
-        saved = self._saved(index)[:, 1][:, None, None]
+        saved = -self._memory(index).recomputed[:, 0][:, None, None]
         if (saved < 0).any():
             raise ValueError("recomputing a layer must not take memory")
         enough = np.where(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from costmodel.simulator import iteration_ns
 from costmodel.timeline import PipelineWork
-from planner.coefficients import Arrangement, Coefficients
+from planner.coefficients import Arrangement, Coefficients, Linear
 
 
 class StageValue(NamedTuple):
@@ -25,6 +25,7 @@ class StageValues:
     def __init__(self, given: Coefficients) -> None:
         self.given = given
         self.simulated = 0
+        self._memory: dict[int, list[Linear]] = {}
         self._known: dict[tuple[int, int, int], StageValue | None] = {}
 
     @cached_property
@@ -67,8 +68,11 @@ class StageValues:
     def _fits(self, stage: int, held: Sequence[int], again: Sequence[int]) -> bool:
         given = self.given
         first, last = stage == 0, stage == given.shape.ranks - 1
-        for row, chunks in zip(given.memory, given.chunk_memory, strict=True):
-            total = row.kept.fixed + chunks[stage][0].value(held, again, first, last)
+        if stage not in self._memory:
+            flight = given.in_flight[stage][0]
+            self._memory[stage] = [row.of_chunk(flight) for row in given.memory]
+        for row, chunk in zip(given.memory, self._memory[stage], strict=True):
+            total = row.kept.fixed + chunk.value(held, again, first, last)
             if total + row.recompute_once * any(again) > given.limit_kib:
                 return False
         return True

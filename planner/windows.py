@@ -15,12 +15,14 @@ k (L - b - sum_{j>s} e_j). T is less the least finish. How far a stage reaches f
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.coefficients import Coefficients, Ints
+from planner.stage_memory import stage_memory
 
 Floats = NDArray[np.float64]
 
@@ -107,14 +109,9 @@ class Budgets:
 
     def _add_memory(self, index: int) -> None:
         """Add the budget of a moment, and the time with the recomputation that it forces."""
-        given, row = self.given, self.given.memory[index]
-        chunks = [rank[0] for rank in given.chunk_memory[index]]
-        held = np.array([chunk.layer for chunk in chunks], dtype=np.float64)
-        saved = -np.array([chunk.recomputed for chunk in chunks], dtype=np.float64)
-        fixed = [row.kept.fixed + chunk.fixed for chunk in chunks]
-        room = given.limit_kib - np.array(fixed, dtype=np.float64)
-        room[0] -= chunks[0].first
-        room[-1] -= chunks[-1].last
+        given, memory = self.given, stage_memory(self.given, index)
+        held, saved = memory.layer.astype(np.float64), -memory.recomputed.astype(np.float64)
+        room = given.limit_kib - memory.fixed.astype(np.float64)
         cost = held - (saved if given.recompute_all else np.maximum(saved, 0))
         self.memory.append(_Budget(cost, cost, room))
         price = np.array(given.backward.recomputed, dtype=np.float64)
@@ -226,34 +223,51 @@ class _Reach:
     def __init__(self, given: Coefficients, budgets: list[_Budget]) -> None:
         self.layers = len(given.layer_kinds)
         # Budgets are floats; a slightly larger room only widens windows.
-        self.rooms = [(b.room + 1e-9 * np.abs(b.room) + 1e-3).tolist() for b in budgets]
-        table = given.count_table.T.astype(np.float64)
+        rooms = np.stack([b.room + 1e-9 * np.abs(b.room) + 1e-3 for b in budgets], axis=1)
         self.single = given.kinds == 1
-        self.upper = [b.upper[:, 0].tolist() if self.single else b.upper @ table for b in budgets]
-        self.lower = [b.lower[:, 0].tolist() if self.single else b.lower @ table for b in budgets]
+        if self.single:
+            upper = np.stack([b.upper[:, 0] for b in budgets], axis=1)
+            lower = np.stack([b.lower[:, 0] for b in budgets], axis=1)
+            self.ahead = _lines(rooms, lower, upper, math.inf)
+            self.behind = _lines(-rooms, upper, lower, -math.inf)
+        else:
+            table = given.count_table.T.astype(np.float64)
+            self.rooms = rooms.T.tolist()
+            self.upper = [(b.upper @ table).tolist() for b in budgets]
+            self.lower = [(b.lower @ table).tolist() for b in budgets]
 
     def up(self, stage: int, start: int) -> int:
         """Return the highest upper cut of ``stage`` whose lower cut is at most ``start``."""
+        if self.single:
+            constants, rates = self.ahead
+            pairs = zip(constants[stage], rates[stage], strict=True)
+            return math.floor(min(self.layers, *[room + rate * start for room, rate in pairs]))
         reach = self.layers
         for upper, lower, rooms in zip(self.upper, self.lower, self.rooms, strict=True):
-            room, layer = rooms[stage], upper[stage]
-            if self.single:
-                if layer > 0 and room < math.inf:
-                    reach = min(reach, math.floor((room + lower[stage] * start) / layer))
-            elif room < math.inf:
-                limit = room + lower[stage][start]
-                reach = min(reach, int(np.searchsorted(layer, limit, "right")) - 1)
+            if rooms[stage] < math.inf:
+                limit = rooms[stage] + lower[stage][start]
+                reach = min(reach, bisect_right(upper[stage], limit) - 1)
         return reach
 
     def down(self, stage: int, stop: int) -> int:
         """Return the lowest lower cut of ``stage`` whose upper cut is at least ``stop``."""
+        if self.single:
+            constants, rates = self.behind
+            pairs = zip(constants[stage], rates[stage], strict=True)
+            return math.ceil(max(0, *[room + rate * stop for room, rate in pairs]))
         reach = 0
         for upper, lower, rooms in zip(self.upper, self.lower, self.rooms, strict=True):
-            room, layer = rooms[stage], lower[stage]
-            if self.single:
-                if layer > 0 and room < math.inf:
-                    reach = max(reach, math.ceil((upper[stage] * stop - room) / layer))
-            elif room < math.inf:
-                limit = upper[stage][stop] - room
-                reach = max(reach, int(np.searchsorted(layer, limit, "left")))
+            if rooms[stage] < math.inf:
+                limit = upper[stage][stop] - rooms[stage]
+                reach = max(reach, bisect_left(lower[stage], limit))
         return reach
+
+
+def _lines(
+    room: Floats, price: Floats, other: Floats, never: float
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Return room / other and price / other by stage and budget; ``never`` and 0 where nothing follows."""
+    kept = (other > 0) & np.isfinite(room)
+    divisor = np.where(kept, other, 1.0)
+    constants = np.where(kept, np.where(kept, room, 0.0) / divisor, never)
+    return constants.tolist(), np.where(kept, price / divisor, 0.0).tolist()

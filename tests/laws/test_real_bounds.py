@@ -111,7 +111,7 @@ def check_placed(given: Coefficients, values: StageValues, cuts: tuple[int, ...]
     assert (cuts <= windows.high).all()
     rows = rows_below(given, stage_tables(given, windows), time_ns + 1)
     assert rows is not None
-    at = np.array(cuts) - windows.low
+    at = np.array(cuts) - rows.tables.windows.low
     assert rows.tables.legal[np.arange(rows.stages), at[:-1], at[1:]].all()
 
 

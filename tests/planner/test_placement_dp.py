@@ -96,7 +96,7 @@ def test_no_placement_below_a_cutoff_is_dropped(schedule: Schedule) -> None:
             assert windows is not None
             rows = rows_below(given, stage_tables(given, windows), cutoff)
             assert rows is not None
-            at = np.array(cuts) - windows.low
+            at = np.array(cuts) - rows.tables.windows.low
             assert rows.tables.legal[np.arange(ranks), at[:-1], at[1:]].all()
             found = smallest_maximum(rows, most_levels=8)
             assert found is not None
