@@ -48,7 +48,8 @@ def stage_reports(cost: StrategyCost, placement: Placement) -> tuple[StageReport
     """Return memory by term and times of every pipeline rank."""
     reports = []
     for rank, contents in enumerate(chunk_contents(cost, placement)):
-        peak = stage_memory(cost.memory, contents)
+        own = cost.at(rank)
+        peak = stage_memory(own.memory, contents)
         reports.append(
             StageReport(
                 chunks=tuple(placement.chunks[rank :: cost.strategy.pp]),
@@ -56,8 +57,8 @@ def stage_reports(cost: StrategyCost, placement: Placement) -> tuple[StageReport
                 allocated_bytes=peak.allocated_bytes,
                 memory=peak.terms,
                 peak_moment=peak.moment,
-                forward_s=_seconds(cost.forward, contents),
-                backward_s=_seconds(cost.backward, contents),
+                forward_s=_seconds(own.forward, contents),
+                backward_s=_seconds(own.backward, contents),
             )
         )
     return tuple(reports)
@@ -68,7 +69,10 @@ def time_terms(cost: StrategyCost, placement: Placement, iteration_s: float) -> 
 
     The busiest rank is the one with the most work; its terms and the bubble sum to ``iteration_s``.
     """
-    ranks = [_rank_terms(cost, contents) for contents in chunk_contents(cost, placement)]
+    ranks = [
+        _rank_terms(cost.at(rank), contents)
+        for rank, contents in enumerate(chunk_contents(cost, placement))
+    ]
     busiest = max(ranks, key=lambda terms: sum(terms.values()))
     if cost.fixed_s:
         busiest["fixed"] = cost.fixed_s

@@ -118,15 +118,15 @@ def search(
     The placements of interleaved strategies are the balanced ones of planner.even_cuts.
     """
     deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
-    limits = _Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
+    limits = Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
     if not len(columns):
         return EngineResult()
-    run = _Search(rows or RowPricer(pricer, columns), limits)
+    run = Search(rows or RowPricer(pricer, columns), limits)
     run.explore()
     return run.result()
 
 
-class _Limits(NamedTuple):
+class Limits(NamedTuple):
     """What bounds a search."""
 
     memory_kib: int
@@ -136,10 +136,10 @@ class _Limits(NamedTuple):
     uneven: bool
 
 
-class _Search:
+class Search:
     """State of one search."""
 
-    def __init__(self, prices: RowPricer, limits: _Limits) -> None:
+    def __init__(self, prices: RowPricer, limits: Limits) -> None:
         self.columns, self.pricer, self.limits = prices.columns, prices.pricer, limits
         self.prices = prices
         self.floors = prices.floor
@@ -281,9 +281,9 @@ class _Search:
     def _prove(self) -> None:
         """Refine, then prove, the open candidate with the smallest bound."""
         candidate = min(self.open, key=lambda item: (item.lower_ns, item.row))
-        before, limits = (candidate.simulated, candidate.solved), self.limits
+        before = (candidate.simulated, candidate.solved)
         refining = candidate.tier is Tier.OPEN
-        done = prove(candidate, limits.tolerance, self.worst, limits.deadline)
+        done = self._proved(candidate)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
         self.known[candidate.row] = max(int(self.known[candidate.row]), candidate.lower_ns)
@@ -292,6 +292,11 @@ class _Search:
             self.unproved |= not done
             self.open.remove(candidate)
             self.closed_ns = min(self.closed_ns, candidate.lower_ns)
+
+    def _proved(self, candidate: Candidate) -> bool:
+        """Work on the proof of ``candidate``; return whether its bound suffices."""
+        limits = self.limits
+        return prove(candidate, limits.tolerance, self.worst, limits.deadline)
 
     def result(self) -> EngineResult:
         """Return what was found."""
@@ -350,10 +355,10 @@ def _plan(candidate: Candidate) -> RankedPlan:
         raise ValueError("only candidates with a placement are ranked")
     return RankedPlan(
         strategy=given.strategy,
-        placement=arrangement.placement(),
+        placement=candidate.placement(arrangement),
         arrangement=arrangement,
         iteration_ns=candidate.time_ns,
         lower_bound_ns=candidate.lower_ns,
-        peak_kib=given.peak_kib(arrangement),
+        peak_kib=candidate.peak_kib(arrangement),
         coefficients=given,
     )

@@ -1,0 +1,125 @@
+"""Columns of prices that no assignment of ranks to groups undercuts, for the closed-form bounds and memory tests.
+
+Each coefficient is the smallest over the groups that can hold a rank of the strategy. A simulated iteration grows with
+every duration, so a bound at these prices is a bound for every assignment. Slow ranks count as fast there, so a second
+bound looks at what the groups can do together: rank s on group g is busy m t_s, holds at most T / (m t_g) layers, and
+all ranks hold all layers; the fastest slots are taken first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.units import KIB
+from planner.columns import Columns, IntColumn
+from planner.mixed.prices import GroupPrices
+from planner.priced_rows import Floats, LinearColumns, MemoryColumns, RowPricer, TimeRows
+from planner.pricer import PricerLike
+
+Mask = NDArray[np.bool_]
+
+
+class RelaxedRows(RowPricer):
+    """Prices of all groups as the smallest of each; ``pricer`` prices strategies that no group can hold."""
+
+    def __init__(self, prices: GroupPrices, rest: PricerLike, columns: Columns) -> None:
+        super().__init__(rest, columns)
+        self.prices = prices
+        self.by_group = [RowPricer(group.pricer, columns) for group in prices.groups]
+        each = columns.tp * columns.cp * columns.dp
+        self.slots = np.stack([np.minimum(columns.pp, g.gpus // each) for g in prices.groups])
+        self.counts = np.where(self.slots.any(axis=0), self.slots > 0, True)
+
+    def remembered(self, limit_kib: int) -> IntColumn:
+        """Return what is known under ``limit_kib``, at least what the groups can do together."""
+        known = super().remembered(limit_kib)
+        np.maximum(known, self._together, out=known)
+        return known
+
+    @cached_property
+    def floor(self) -> TimeRows:
+        """As RowPricer.floor."""
+        return self._least([rows.floor for rows in self.by_group], np.arange(len(self.columns)))
+
+    def time(self, rows: IntColumn) -> TimeRows:
+        """As RowPricer.time."""
+        return self._least([item.time(rows) for item in self.by_group], rows)
+
+    def finish(self, rows: IntColumn) -> tuple[LinearColumns, ...]:
+        """As RowPricer.finish; alternative by alternative, as all groups have the same ones."""
+        found = [item.finish(rows) for item in self.by_group]
+        return tuple(self._smallest(ways, rows) for ways in zip(*found, strict=True))
+
+    def memory(self, rows: IntColumn) -> tuple[MemoryColumns, ...]:
+        """As RowPricer.memory; what a group's limit lacks to that of the search counts as held."""
+        found = []
+        for item, group in zip(self.by_group, self.prices.groups, strict=True):
+            limit = self.known_limit_kib
+            lacking = limit - group.limit_bytes(limit * KIB) // KIB
+            found.append([_raised(moment, lacking) for moment in item.memory(rows)])
+        return tuple(
+            MemoryColumns(
+                self._smallest([moment.kept for moment in moments], rows),
+                self._smallest([moment.flight for moment in moments], rows),
+            )
+            for moments in zip(*found, strict=True)
+        )
+
+    def _smallest(self, items: Sequence[LinearColumns], rows: IntColumn) -> LinearColumns:
+        counts = self.counts[:, rows]
+        return LinearColumns(*(_least(columns, counts) for columns in zip(*items, strict=True)))
+
+    def _least(self, items: Sequence[TimeRows], rows: IntColumn) -> TimeRows:
+        """Return the least durations; of a backward that schedules may split, its two parts."""
+        weight = self._smallest([item.weight for item in items], rows)
+        rest = self._smallest([_minus(item.backward, item.weight) for item in items], rows)
+        return replace(
+            items[0],
+            forward=self._smallest([item.forward for item in items], rows),
+            backward=LinearColumns(*(a + b for a, b in zip(rest, weight, strict=True))),
+            weight=weight,
+            hop=_least([item.hop for item in items], self.counts[:, rows]),
+        )
+
+    @cached_property
+    def _together(self) -> IntColumn:
+        """Return the bound of what the groups can do together, by row."""
+        least, columns = self.floor, self.columns
+        totals = np.bincount(least.kinds, minlength=least.forward.layer.shape[1])
+        layer = _layer(least)
+        paces = [(_layer(item.floor) / layer).min(axis=1) for item in self.by_group]
+        left, speed = columns.pp.astype(np.float64), np.zeros(len(columns))
+        order = np.argsort(np.where(self.counts, np.stack(paces), np.inf), axis=0, kind="stable")
+        for group in order:
+            pace = np.take_along_axis(np.stack(paces), group[None], axis=0)[0]
+            taken = np.minimum(left, np.take_along_axis(self.slots, group[None], axis=0)[0])
+            left, speed = left - taken, speed + taken / pace
+        fixed = columns.vpp * (least.forward.fixed + least.backward.fixed)
+        bound = columns.microbatches * (layer @ totals / np.maximum(speed, 1e-9) + fixed)
+        apart = ~self.slots.any(axis=0)
+        return np.asarray(np.where(apart, 0, np.floor(bound * (1 - 1e-12)) - 1), dtype=np.int64)
+
+
+def _layer(rows: TimeRows) -> Floats:
+    """Return forward and backward of a layer by kind."""
+    again = np.where(
+        rows.recompute_all[:, None], rows.forward.recomputed + rows.backward.recomputed, 0
+    )
+    return np.asarray(rows.forward.layer + rows.backward.layer + again)
+
+
+def _least(values: Sequence[Floats], counts: Mask) -> Floats:
+    stacked = np.stack(values)
+    mask = counts.reshape(*counts.shape, *(1,) * (stacked.ndim - 2))
+    return np.asarray(np.where(mask, stacked, np.inf).min(axis=0))
+
+
+def _minus(whole: LinearColumns, part: LinearColumns) -> LinearColumns:
+    return LinearColumns(*(a - b for a, b in zip(whole, part, strict=True)))
+
+
+def _raised(moment: MemoryColumns, kib: float) -> MemoryColumns:
+    return MemoryColumns(moment.kept._replace(fixed=moment.kept.fixed + kib), moment.flight)

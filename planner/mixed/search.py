@@ -1,0 +1,129 @@
+"""The certified search over strategies whose pipeline ranks run on several device groups.
+
+The same tiers and the same order as planner.engine, best first over strategies; a strategy's placement now says as well
+which rank runs on which group. Strategies without a pipeline that no group can hold are priced, as a whole, on the
+slowest group and spread over all of them.
+"""
+
+import math
+import time
+from collections import defaultdict
+from itertools import islice
+
+from costmodel.schedules import Shape
+from planner.candidate import Candidate, settle_bound
+from planner.coefficients import KIB, coefficients, limit_kib
+from planner.columns import Columns
+from planner.engine import EngineResult, Limits, MemoryShortage, Search
+from planner.mixed.candidate import MixedCandidate, settle_mixed_bound, settle_mixed_placement
+from planner.mixed.coefficients import Assignment
+from planner.mixed.even import settle_mixed_even
+from planner.mixed.prices import GroupPrices
+from planner.mixed.proof import prove_mixed
+from planner.mixed.relaxed import RelaxedRows
+from planner.pricer import PricerLike
+
+_OTHERS = 4
+"""Best placements of strategies of the same shape that are tried on a new one."""
+
+
+def search_mixed(
+    columns: Columns,
+    prices: GroupPrices,
+    rest: PricerLike,
+    *,
+    memory_limit_bytes: float,
+    top: int = 1,
+    tolerance: float = 1e-3,
+    time_limit_s: float | None = None,
+    uneven: bool = True,
+    rows: RelaxedRows | None = None,
+) -> EngineResult:
+    """Return the ``top`` fastest plans over the given strategies, all their placements and assignments.
+
+    Args:
+        columns: Legal strategies.
+        prices: Prices them on each group.
+        rest: Prices strategies that no group can hold.
+        memory_limit_bytes: What a GPU may hold, where its group has that much.
+        top: How many strategies to rank.
+        tolerance: Relative gap at which the ranking counts as proved; 0 is exact.
+        time_limit_s: Wall seconds after which the best so far is returned; None is no limit.
+        uneven: Whether stages may differ; if not, they are equal but for embedding and head.
+        rows: Prices and bounds of an earlier search over the same columns and prices.
+
+    The placements of interleaved strategies are those of planner.mixed.even.
+    """
+    deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
+    limits = Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
+    if not len(columns):
+        return EngineResult()
+    run = MixedSearch(rows or RelaxedRows(prices, rest, columns), limits)
+    run.explore()
+    return run.result()
+
+
+class MixedSearch(Search):
+    """State of one search."""
+
+    def __init__(self, prices: RelaxedRows, limits: Limits) -> None:
+        super().__init__(prices, limits)
+        self.relaxed = prices
+        self.best: dict[Shape, list[Assignment]] = defaultdict(list)
+
+    def _new(self, row: int, key: int) -> Candidate:
+        candidate = self._candidate(row, key)
+        goal = self._goal()
+        cutoff = None if math.isinf(goal) else int(goal)
+        if not isinstance(candidate, MixedCandidate):
+            fits = settle_bound(candidate, cutoff)
+        elif candidate.given.shape.chunks > 1 or not self.limits.uneven:
+            fits = settle_mixed_even(candidate, goal, uneven=self.limits.uneven)
+        else:
+            fits = settle_mixed_bound(candidate, cutoff)
+        self.simulated += candidate.simulated
+        if not fits:
+            self._reject(row, 0.0)
+        self._note(candidate, known=False)
+        return candidate
+
+    def _candidate(self, row: int, key: int) -> Candidate:
+        strategy, limit = self.columns.strategy(row), self.limits.memory_kib * KIB
+        prices = self.relaxed.prices
+        if not self.relaxed.slots[:, row].any():
+            least = min(group.limit_bytes(limit) for group in prices.groups)
+            given = coefficients(self.pricer.cost(strategy), least)
+            return Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
+        mixed = prices.coefficients(strategy, limit)
+        given = mixed.by_group[0]
+        paths = self.paths[given.shape]
+        return MixedCandidate(row=row, given=given, lower_ns=key, paths=paths, mixed=mixed)
+
+    def _place(self, candidate: Candidate) -> None:
+        if not isinstance(candidate, MixedCandidate):
+            super()._place(candidate)
+            return
+        known, before = candidate.time_ns is not None, candidate.simulated
+        if candidate.lower_ns >= self._goal():
+            candidate.close(candidate.lower_ns)
+            return
+        best = self.best[candidate.mixed.shape]
+        settle_mixed_placement(candidate, self.limits.tolerance, islice(reversed(best), _OTHERS))
+        if candidate.incumbent is not None:
+            best.append(Assignment(candidate.incumbent.cuts, candidate.groups))
+        self.simulated += candidate.simulated - before
+        self._note(candidate, known)
+
+    def _proved(self, candidate: Candidate) -> bool:
+        if not isinstance(candidate, MixedCandidate):
+            return super()._proved(candidate)
+        found = any(item is candidate for item in self.found)
+        limits = self.limits
+        done = prove_mixed(candidate, limits.tolerance, self.worst, limits.deadline)
+        if not found:
+            self._note(candidate, known=False)
+        return done
+
+    def _shortage(self, row: int) -> MemoryShortage | None:
+        """Return nothing: what lacks on which group is not one number."""
+        return None

@@ -1,0 +1,46 @@
+"""The search over several device groups agrees with simulating every placement on every assignment of ranks to groups."""
+
+import random
+
+import pytest
+
+from planner.coefficients import coefficients
+from planner.mixed.search import search_mixed
+from tests.planner import synthetic
+from tests.planner.mixed.toys import MixedScenario, brute_force, random_mixed
+
+
+def best_times(scenario: MixedScenario) -> list[int]:
+    """Return the fastest iteration of each strategy that fits, by enumeration."""
+    times: list[int] = []
+    for row in range(len(scenario.columns)):
+        strategy = scenario.columns.strategy(row)
+        given = scenario.prices.coefficients(strategy, scenario.limit_bytes)
+        if any(given.slots):
+            best = brute_force(given)
+        else:
+            least = min(group.limit_bytes(scenario.limit_bytes) for group in scenario.prices.groups)
+            best = synthetic.brute_force(coefficients(scenario.rest.cost(strategy), least))
+        if best is not None:
+            times.append(best)
+    return sorted(times)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_search_finds_and_proves_the_best_plans_on_random_mixed_clusters(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(10):
+        scenario = random_mixed(rng)
+        top = rng.choice((1, 3))
+        result = search_mixed(
+            scenario.columns,
+            scenario.prices,
+            scenario.rest,
+            memory_limit_bytes=scenario.limit_bytes,
+            top=top,
+            tolerance=0.0,
+        )
+        times = best_times(scenario)
+        assert [plan.iteration_ns for plan in result.ranked] == times[:top]
+        assert result.proved
+        assert not times or result.lower_bound_ns == times[0]
