@@ -1,13 +1,15 @@
 """From a strategy with its placement and price to a Plan: simulate, break down, report stages and band."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from costmodel.cost import StrategyCost
 from costmodel.graph import ModelGraph, Operator
 from costmodel.linear import ChunkContent, StageTerm
 from costmodel.memory import stage_memory
 from costmodel.schedules import Shape, in_flight
-from costmodel.spec import ClusterSpec, TrainingSpec
+from costmodel.spec import ClusterSpec, DeviceSpec, TrainingSpec
+from costmodel.strategy import Strategy
 from planner.plans import Chunk, Placement, Plan, StageReport
 
 
@@ -123,6 +125,39 @@ def _token_flops(operators: Sequence[Operator], sequence: int) -> float:
     return total
 
 
+def _devices(
+    cluster: ClusterSpec, placement: Placement, strategy: Strategy
+) -> tuple[DeviceSpec, ...]:
+    """Return the device of each pipeline rank."""
+    if not placement.device_groups:
+        return (cluster.device,) * strategy.pp
+    return tuple(cluster.groups[group].device for group in placement.device_groups)
+
+
+def _peak_flops(device: DeviceSpec, training: TrainingSpec) -> float:
+    return device.peak_flops.get(training.precision, device.peak_flops["fp32"])
+
+
+def _on_devices(
+    stages: tuple[StageReport, ...],
+    cluster: ClusterSpec,
+    placement: Placement,
+    memory_limit_bytes: float,
+) -> tuple[StageReport, ...]:
+    """Return the stages with device and limit where ranks are assigned to device groups."""
+    if not placement.device_groups:
+        return stages
+    devices = [cluster.groups[group].device for group in placement.device_groups]
+    return tuple(
+        replace(
+            stage,
+            device=device.name,
+            memory_limit_bytes=min(memory_limit_bytes, device.usable_bytes),
+        )
+        for stage, device in zip(stages, devices, strict=True)
+    )
+
+
 def build_plan(
     *,
     rank: int,
@@ -138,18 +173,21 @@ def build_plan(
     price_shares: Mapping[str, float],
 ) -> Plan:
     """Return the finished plan; ``band`` holds the factors of the 80 % interval around ``iteration_s``."""
-    peak = cluster.device.peak_flops.get(training.precision, cluster.device.peak_flops["fp32"])
     flops = model_flops(graph, training)
+    peak = sum(_peak_flops(item, training) for item in _devices(cluster, placement, cost.strategy))
+    peak *= cost.strategy.gpus / cost.strategy.pp
     return Plan(
         rank=rank,
         strategy=cost.strategy,
         placement=placement,
-        stages=stage_reports(cost, placement),
+        stages=_on_devices(
+            stage_reports(cost, placement), cluster, placement, memory_limit_bytes
+        ),
         iteration_s=iteration_s,
         iteration_s_low=iteration_s * band[0],
         iteration_s_high=iteration_s * band[1],
         tokens_per_s=training.global_batch * training.sequence / iteration_s,
-        mfu=flops / (iteration_s * cost.strategy.gpus * peak),
+        mfu=flops / (iteration_s * peak),
         memory_limit_bytes=memory_limit_bytes,
         time=time_terms(cost, placement, iteration_s),
         price_shares=price_shares,

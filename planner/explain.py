@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
-from planner.engine import EngineResult, MemoryShortage, search
-from planner.no_recomputation import search_prices
+from planner.engine import EngineResult, MemoryShortage
 from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
+from planner.scenario_search import open_session, search_scenario
 from planner.space import Space, admitted, enumerate_space
 
 _GROWTH = (2, 4, 8, 16)
@@ -86,19 +84,10 @@ def conflicting_bounds(scenario: Scenario) -> tuple[str, ...]:
     return smallest_conflict({f"search.{name}": admitted(legal, name, scenario) for name in names})
 
 
-def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
+def _exists(scenario: Scenario) -> bool:
     """Return whether any plan of the scenario fits."""
-    space = enumerate_space(scenario)
-    found = search(
-        space.columns,
-        search_prices(scenario, pricer or make_pricer(scenario)),
-        memory_limit_bytes=scenario.memory_limit_bytes,
-        top=1,
-        tolerance=1.0,
-        time_limit_s=5.0,
-        uneven=scenario.uneven_stages,
-    )
-    return bool(found.ranked)
+    session = open_session(scenario)
+    return bool(search_scenario(scenario, session, tolerance=1.0, time_limit_s=5.0).ranked)
 
 
 def with_gpus(scenario: Scenario, gpus: int) -> Scenario:

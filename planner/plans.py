@@ -1,6 +1,7 @@
 """The answer: plans with their predictions, what was rejected and how sure the ranking is."""
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,7 +32,8 @@ class Placement:
     Attributes:
         chunks: One per virtual stage in model order; virtual stage ``v`` runs on rank ``v % pp``
             as its chunk ``v // pp``.
-        device_groups: For each pipeline rank the index of the cluster's device group it runs on.
+        device_groups: For each pipeline rank the index of the cluster's device group it runs on; empty in a cluster
+            of one group, and for a strategy that no group can hold, which is spread over all of them.
     """
 
     chunks: tuple[Chunk, ...]
@@ -55,6 +57,8 @@ class StageReport:
         memory_bytes: Peak reserved bytes; ``allocated_bytes`` what the framework's counter would show.
         memory: Bytes by term at the peak moment.
         forward_s, backward_s: Seconds of one micro-batch over all its chunks.
+        device: What it runs on in a cluster of several device groups; empty elsewhere.
+        memory_limit_bytes: Limit of that device; the plan's own limit where there is one group.
     """
 
     chunks: tuple[Chunk, ...]
@@ -64,6 +68,8 @@ class StageReport:
     peak_moment: str
     forward_s: float
     backward_s: float
+    device: str = ""
+    memory_limit_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,7 @@ class Plan:
         mfu: Model FLOPs (6 per parameter and token and the causal attention) over the GPUs' peak.
         time: Seconds of the critical rank by term; they sum to ``iteration_s``.
         price_shares: Share of priced seconds that was measured, interpolated, analytic.
+        memory_limit_bytes: What a GPU may hold; of several device groups, the largest limit among those used.
         tied_with: Ranks of plans that differ by less than the band.
         demand_bytes: Smallest memory limit that admits the plan, the peak rounded up as the search does.
     """
@@ -102,7 +109,8 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether every stage stays under the limit."""
-        return self.peak_memory_bytes <= self.memory_limit_bytes
+        within = all(stage.memory_bytes <= stage.memory_limit_bytes for stage in self.stages)
+        return within and self.peak_memory_bytes <= self.memory_limit_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,18 @@ from costmodel.units import KIB, NS_PER_S
 from costmodel.verdict import Verdict
 from planner.assemble import build_plan
 from planner.bands import band_of
-from planner.check import Violation, broken_placement, broken_rules
+from planner.check import (
+    Violation,
+    broken_device_groups,
+    broken_placement,
+    broken_rules,
+)
 from planner.coefficients import Arrangement, coefficients
 from planner.columns import columns_of
-from planner.fit import plan_verdict
+from planner.fit import assigned_verdict, plan_verdict
 from planner.host import broken_host
+from planner.mixed.cluster import plan_limit_bytes
+from planner.mixed.scenario import make_mixed_pricer
 from planner.plans import Placement, Plan
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
@@ -58,12 +65,13 @@ def simulate_strategy(
     violations = violations or broken_host(strategy, scenario)
     if violations:
         return Simulation(strategy=strategy, violations=violations)
-    placement = parse_placement(placement_text, strategy, layers)
+    placement = parse_placement(placement_text, strategy, layers, scenario.cluster)
     if placement is None:
         rule = next(rule for rule in RULES if rule.name == "layers_mod_pp")
         text = f"{rule.text} Nearest: {rule.remedy(strategy, facts_of(scenario))}."
         return Simulation(strategy=strategy, violations=(Violation(rule=rule.name, text=text),))
     violations = broken_placement(placement, layers, strategy.pp * strategy.vpp)
+    violations = violations or broken_device_groups(placement, strategy, scenario)
     if violations:
         return Simulation(strategy=strategy, violations=violations)
     return simulate_placement(scenario, make_pricer(scenario), strategy, placement)
@@ -73,8 +81,11 @@ def simulate_placement(
     scenario: Scenario, pricer: Pricer, strategy: Strategy, placement: Placement
 ) -> Simulation:
     """Predict a legal strategy on a given placement."""
+    if placement.device_groups:
+        return _simulate_assigned(scenario, strategy, placement)
     cost = pricer.cost(strategy)
-    given, arrangement = coefficients(cost, scenario.memory_limit_bytes), arrangement_of(placement)
+    limit = plan_limit_bytes(scenario, ())
+    given, arrangement = coefficients(cost, limit), arrangement_of(placement)
     work = given.work(arrangement)
     plan = build_plan(
         rank=1,
@@ -85,7 +96,7 @@ def simulate_placement(
         graph=scenario.graph,
         cluster=scenario.cluster,
         training=scenario.training,
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=limit,
         demand_bytes=given.peak_kib(arrangement) * KIB,
         price_shares=pricer.price_shares(strategy),
     )
@@ -96,6 +107,36 @@ def simulate_placement(
         cost=cost,
         work=work,
         verdict=plan_verdict(plan, scenario.cluster.device),
+    )
+
+
+def _simulate_assigned(scenario: Scenario, strategy: Strategy, placement: Placement) -> Simulation:
+    """Predict a legal strategy whose pipeline ranks are assigned to device groups."""
+    groups, pricer = placement.device_groups, make_mixed_pricer(scenario)
+    cost, limit = pricer.cost(strategy, groups), plan_limit_bytes(scenario, groups)
+    given = pricer.prices.coefficients(strategy, scenario.memory_limit_bytes)
+    arrangement = arrangement_of(placement)
+    work = given.work(arrangement, groups)
+    plan = build_plan(
+        rank=1,
+        cost=cost,
+        placement=placement,
+        iteration_s=iteration_ns(work) / NS_PER_S,
+        band=band_of(scenario),
+        graph=scenario.graph,
+        cluster=scenario.cluster,
+        training=scenario.training,
+        memory_limit_bytes=limit,
+        demand_bytes=int(given.demands_kib(arrangement, groups).max()) * KIB,
+        price_shares=pricer.price_shares(strategy, groups),
+    )
+    return Simulation(
+        strategy=strategy,
+        violations=(),
+        plan=plan,
+        cost=cost,
+        work=work,
+        verdict=assigned_verdict(plan, scenario.cluster),
     )
 
 

@@ -1,0 +1,81 @@
+"""The certified search of a scenario, on one kind of GPU or on several."""
+
+from dataclasses import dataclass
+
+from costmodel.pricing import Pricer
+from planner.engine import EngineResult, search
+from planner.mixed.cluster import is_mixed
+from planner.mixed.relaxed import RelaxedRows
+from planner.mixed.scenario import MixedPricer, make_mixed_pricer
+from planner.mixed.search import search_mixed
+from planner.no_recomputation import search_prices
+from planner.priced_rows import RowPricer
+from planner.scenario import Scenario
+from planner.scenario_pricer import make_pricer
+from planner.space import Space, enumerate_space
+from planner.systems import apply_system
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """What searches of one scenario under different memory limits share: prices, strategies, and what was proven.
+
+    Attributes:
+        pricer: Prices as if all GPUs were of the slowest kind.
+        groups: Prices of each device group, None where there is one.
+    """
+
+    pricer: Pricer
+    space: Space
+    rows: RowPricer
+    groups: MixedPricer | None = None
+
+
+def open_session(scenario: Scenario, pricer: Pricer | None = None) -> Session:
+    """Return a session with nothing searched yet.
+
+    Raises:
+        InputError: If a table or the calibration of the scenario cannot be read.
+    """
+    scenario = apply_system(scenario)
+    pricer, space = pricer or make_pricer(scenario), enumerate_space(scenario)
+    searched = search_prices(scenario, pricer)
+    if not is_mixed(scenario.cluster):
+        return Session(pricer=pricer, space=space, rows=RowPricer(searched, space.columns))
+    groups = make_mixed_pricer(scenario)
+    rows = RelaxedRows(groups.searched, searched, space.columns)
+    return Session(pricer=pricer, space=space, rows=rows, groups=groups)
+
+
+def search_scenario(
+    scenario: Scenario,
+    session: Session,
+    *,
+    top: int = 1,
+    tolerance: float = 1e-3,
+    time_limit_s: float | None = None,
+) -> EngineResult:
+    """Return the ``top`` fastest plans of the scenario within its memory limit."""
+    rows = session.rows
+    if isinstance(rows, RelaxedRows):
+        return search_mixed(
+            session.space.columns,
+            rows.prices,
+            rows.pricer,
+            memory_limit_bytes=scenario.memory_limit_bytes,
+            top=top,
+            tolerance=tolerance,
+            time_limit_s=time_limit_s,
+            uneven=scenario.uneven_stages,
+            rows=rows,
+        )
+    return search(
+        session.space.columns,
+        rows.pricer,
+        memory_limit_bytes=scenario.memory_limit_bytes,
+        top=top,
+        tolerance=tolerance,
+        time_limit_s=time_limit_s,
+        uneven=scenario.uneven_stages,
+        rows=rows,
+    )
