@@ -180,9 +180,7 @@ def build_plan(
         rank=rank,
         strategy=cost.strategy,
         placement=placement,
-        stages=_on_devices(
-            stage_reports(cost, placement), cluster, placement, memory_limit_bytes
-        ),
+        stages=_on_devices(stage_reports(cost, placement), cluster, placement, memory_limit_bytes),
         iteration_s=iteration_s,
         iteration_s_low=iteration_s * band[0],
         iteration_s_high=iteration_s * band[1],

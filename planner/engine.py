@@ -33,7 +33,7 @@ from planner.even_cuts import balanced_cuts
 from planner.even_search import settle_even
 from planner.memory_test import memory_verdict
 from planner.plans import Placement
-from planner.priced_rows import RowPricer
+from planner.priced_rows import RowPricer, TimeRows
 from planner.pricer import PricerLike
 from planner.proof import prove
 
@@ -219,10 +219,15 @@ class Search:
         rows = self._open(rows, keys := np.maximum(time_bounds(part), self.keys[rows]))
         part = part.at(np.flatnonzero(keys < self._goal()), self.prices.finish(rows))
         keys = np.maximum(time_bounds(part), self.keys[rows])
-        keys = np.maximum(keys, grouped_even_bounds(part, uneven=self.limits.uneven))
+        keys = np.maximum(keys, self._even_bounds(rows, part))
         self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             heapq.heappush(self.heap, (key, row, None))
+
+    def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
+        """Return bounds of ``rows``, priced as ``part``, where only even placements count."""
+        del rows
+        return grouped_even_bounds(part, uneven=self.limits.uneven)
 
     def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
         """Return the rows whose keys may still matter; the others are closed at their keys."""

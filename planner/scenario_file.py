@@ -14,10 +14,10 @@ from costmodel.load import read_data
 from costmodel.spec import AttentionKernel, ClusterSpec, ModelSpec, Precision, TrainingSpec
 from costmodel.strategy import RECOMPUTES, SCHEDULES
 from costmodel.units import parse_bytes, parse_number
-from planner.mixed.cluster import subset_sizes
 from planner.legality import LEGALITY
 from planner.megatron_model import read_model
 from planner.megatron_text import MEGATRON_ENDINGS, read_flags
+from planner.mixed.cluster import subset_sizes
 from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
@@ -100,8 +100,7 @@ def _scenario(fields: Fields, base: Path, gpus: int | None, traced: ModelGraph |
     bounds, uneven = _search(search)
     system, options = _system(search)
     return Scenario(
-        name=fields.text("name", default="")
-        or f"{graph.model.name} on {cluster.kinds}",
+        name=fields.text("name", default="") or f"{graph.model.name} on {cluster.kinds}",
         graph=graph,
         cluster=cluster,
         training=_training(_part(fields, "training"), limits, graph, cluster),

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
 
 from planner.candidate import Candidate, Tier
 from planner.coefficients import Arrangement
 from planner.local_search import Incumbent, improve
+from planner.mixed.blocks import blocks
 from planner.mixed.coefficients import Assignment, MixedCoefficients
 from planner.mixed.rows import MixedRows
 from planner.mixed.tables import mixed_tables
@@ -146,22 +146,14 @@ def _exchanges(cuts: tuple[int, ...], groups: tuple[int, ...]) -> Iterator[Assig
         yield Assignment(_cuts(counts), tuple(swapped))
 
 
-def blocks(slots: Sequence[int], ranks: int) -> Iterator[tuple[int, ...]]:
-    """Yield the assignments in which the ranks of each group stand together, in every order of the groups."""
-    found = {
-        tuple(group for group in order for _ in range(counts[group]))
-        for counts in product(*(range(most + 1) for most in slots))
-        if sum(counts) == ranks
-        for order in permutations(range(len(slots)))
-    }
-    yield from sorted(found)
-
-
 def starts(given: MixedCoefficients) -> list[Assignment]:
     """Return blocks of equal groups, each rank with layers in proportion to its speed, whatever its memory."""
     kinds = given.by_group[0].counts[-1]
     pace = [
-        sum(n * (f + b) for n, f, b in zip(kinds, item.forward.layer, item.backward.layer, strict=True))
+        sum(
+            n * (f + b)
+            for n, f, b in zip(kinds, item.forward.layer, item.backward.layer, strict=True)
+        )
         for item in given.by_group
     ]
     return [

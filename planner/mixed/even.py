@@ -1,21 +1,16 @@
-"""Interleaved strategies, and frameworks that only split evenly, on several device groups.
+"""Interleaved strategies, and frameworks that only split evenly, on several device groups: simulate what may be best."""
 
-Their placements are few: the ranks of each group stand together, in any order of the groups, and all chunks of a
-group's ranks hold equally many layers. What does not divide goes to the chunks of one group, one layer each, from the
-front, from the back or spread. On one group alone the placements are those of planner.even_cuts.
-"""
-
-from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from costmodel.simulator import iteration_ns
 from planner.coefficients import Arrangement, Ints
-from planner.even_bounds import applies_to, even_cuts
+from planner.even_bounds import applies_to
 from planner.even_search import chain_ns
-from planner.mixed.candidate import MixedCandidate, blocks
+from planner.mixed.candidate import MixedCandidate
 from planner.mixed.coefficients import Assignment, MixedCoefficients
+from planner.mixed.even_bounds import even_assignments
 
 
 def settle_mixed_even(candidate: MixedCandidate, goal_ns: float, *, uneven: bool) -> bool:
@@ -25,7 +20,7 @@ def settle_mixed_even(candidate: MixedCandidate, goal_ns: float, *, uneven: bool
         Whether a placement fits, or may fit but cannot beat the goal.
     """
     given, least = candidate.mixed, float("inf")
-    for chosen in even_assignments(given, uneven=uneven):
+    for chosen in placements(given, uneven=uneven):
         limit = min(goal_ns, float("inf") if candidate.time_ns is None else candidate.time_ns)
         bound = _busiest(given, chosen)
         if bound < limit:
@@ -46,62 +41,10 @@ def settle_mixed_even(candidate: MixedCandidate, goal_ns: float, *, uneven: bool
     return least < float("inf")
 
 
-def even_assignments(given: MixedCoefficients, *, uneven: bool) -> Iterator[Assignment]:
-    """Yield every even placement with its groups, whatever its memory."""
-    chunks = given.shape.chunks
-    for groups in blocks(given.slots, given.shape.ranks):
-        stages = groups * chunks
-        if len(set(groups)) == 1 or not uneven:
-            found = even_cuts(given.layers, len(stages), uneven)
-        else:
-            found = tuple(dict.fromkeys(_group_cuts(given.layers, stages)))
-        for cuts in found:
-            yield Assignment(cuts, groups)
-
-
-def _group_cuts(layers: int, stages: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield cuts in which the chunks of a group are as equal as they can be; ``stages`` are groups of chunks."""
-    used = sorted(set(stages))
-    counts = [stages.count(group) for group in used]
-    for sizes in _sizes(layers, counts):
-        rest = layers - sum(map(int.__mul__, sizes, counts))
-        each = dict(zip(used, sizes, strict=True))
-        for group, count in zip(used, counts, strict=True):
-            if rest >= count:
-                continue
-            for more in _spreads(rest, count):
-                places = iter(more)
-                held = [each[own] + (next(places) if own == group else 0) for own in stages]
-                yield tuple(np.cumsum([0, *held]).tolist())
-
-
-def _sizes(layers: int, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield layers of a chunk by group, at least one, that leave fewer layers than the largest group has chunks."""
-    first, *others = counts
-    if not others:
-        if layers >= first:
-            yield (layers // first,)
-        return
-    for size in range(1, (layers - sum(others)) // first + 1):
-        for more in _last_sizes(layers - size * first, others, max(counts)):
-            yield (size, *more)
-
-
-def _last_sizes(layers: int, counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
-    first, *others = counts
-    for size in range(1, (layers - sum(others)) // first + 1):
-        left = layers - size * first
-        if others:
-            yield from ((size, *more) for more in _last_sizes(left, others, most))
-        elif left < most:
-            yield (size,)
-
-
-def _spreads(rest: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return ways to give ``rest`` of ``count`` chunks one layer more."""
-    front = tuple(int(at < rest) for at in range(count))
-    spread = tuple((at + 1) * rest // count - at * rest // count for at in range(count))
-    return tuple(dict.fromkeys((front, front[::-1], spread)))
+def placements(given: MixedCoefficients, *, uneven: bool) -> tuple[Assignment, ...]:
+    """Return the even placements of a strategy with their groups, whatever their memory."""
+    shape = given.shape
+    return even_assignments(given.layers, shape.ranks, shape.chunks, given.slots, uneven=uneven)
 
 
 def _busiest(given: MixedCoefficients, chosen: Assignment) -> int:

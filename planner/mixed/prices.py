@@ -93,7 +93,9 @@ class GroupPrices:
             nothing = _pairs([0.0] * len(self.groups))
             return Joints(crossing_s=nothing, wait_s=nothing, tied_s=nothing)
         far = [self._across(group, strategy) for group in self.groups]
-        under_way = [max(group.pricer.transfer(one)) for group, one in zip(self.groups, far, strict=True)]
+        under_way = [
+            max(group.pricer.transfer(one)) for group, one in zip(self.groups, far, strict=True)
+        ]
         waits = [_wait(group.pricer, one) for group, one in zip(self.groups, far, strict=True)]
         tied = [self._tied(group.pricer, one) for group, one in zip(self.groups, far, strict=True)]
         own = [_wait(group.pricer, strategy) for group in self.groups]
@@ -128,7 +130,9 @@ class GroupPrices:
         joints = self.joints(strategy)
         ranks = [_placed(costs[group], joints, groups, rank) for rank, group in enumerate(groups)]
         return replace(
-            costs[groups[0]], transfer_s=self._transfers(costs, joints, groups), by_rank=tuple(ranks)
+            costs[groups[0]],
+            transfer_s=self._transfers(costs, joints, groups),
+            by_rank=tuple(ranks),
         )
 
     @staticmethod
@@ -147,9 +151,7 @@ class GroupPrices:
         return tuple(found)
 
 
-def _placed(
-    cost: StrategyCost, joints: Joints, groups: Sequence[int], rank: int
-) -> StrategyCost:
+def _placed(cost: StrategyCost, joints: Joints, groups: Sequence[int], rank: int) -> StrategyCost:
     """Return the prices of one rank with what its neighbours' groups add."""
     own, kinds = groups[rank], max(cost.layer_kinds) + 1
     ahead = joints.wait_s[own][groups[(rank + 1) % len(groups)]]

@@ -1,9 +1,8 @@
 """Columns of prices that no assignment of ranks to groups undercuts, for the closed-form bounds and memory tests.
 
 Each coefficient is the smallest over the groups that can hold a rank of the strategy. A simulated iteration grows with
-every duration, so a bound at these prices is a bound for every assignment. Slow ranks count as fast there, so a second
-bound looks at what the groups can do together: rank s on group g is busy m t_s, holds at most T / (m t_g) layers, and
-all ranks hold all layers; the fastest slots are taken first.
+every duration, so a bound at these prices is a bound for every assignment. Slow ranks count as fast there, so
+planner.mixed.together bounds as well what the groups can do together.
 """
 
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from costmodel.units import KIB
 from planner.columns import Columns, IntColumn
 from planner.mixed.prices import GroupPrices
+from planner.mixed.together import together
 from planner.priced_rows import Floats, LinearColumns, MemoryColumns, RowPricer, TimeRows
 from planner.pricer import PricerLike
 
@@ -86,29 +86,14 @@ class RelaxedRows(RowPricer):
 
     @cached_property
     def _together(self) -> IntColumn:
-        """Return the bound of what the groups can do together, by row."""
-        least, columns = self.floor, self.columns
-        totals = np.bincount(least.kinds, minlength=least.forward.layer.shape[1])
-        layer = _layer(least)
-        paces = [(_layer(item.floor) / layer).min(axis=1) for item in self.by_group]
-        left, speed = columns.pp.astype(np.float64), np.zeros(len(columns))
-        order = np.argsort(np.where(self.counts, np.stack(paces), np.inf), axis=0, kind="stable")
-        for group in order:
-            pace = np.take_along_axis(np.stack(paces), group[None], axis=0)[0]
-            taken = np.minimum(left, np.take_along_axis(self.slots, group[None], axis=0)[0])
-            left, speed = left - taken, speed + taken / pace
-        fixed = columns.vpp * (least.forward.fixed + least.backward.fixed)
-        bound = columns.microbatches * (layer @ totals / np.maximum(speed, 1e-9) + fixed)
-        apart = ~self.slots.any(axis=0)
-        return np.asarray(np.where(apart, 0, np.floor(bound * (1 - 1e-12)) - 1), dtype=np.int64)
+        """What the groups can do together at their floors, by row."""
+        return together(self.floor, [item.floor for item in self.by_group], (), self.slots)
 
-
-def _layer(rows: TimeRows) -> Floats:
-    """Return forward and backward of a layer by kind."""
-    again = np.where(
-        rows.recompute_all[:, None], rows.forward.recomputed + rows.backward.recomputed, 0
-    )
-    return np.asarray(rows.forward.layer + rows.backward.layer + again)
+    def together(self, rows: IntColumn, part: TimeRows) -> IntColumn:
+        """Return what the groups can do together at the full prices of ``rows``, of which ``part`` are the smallest."""
+        times = [item.time(rows) for item in self.by_group]
+        finish = [item.finish(rows) for item in self.by_group]
+        return together(part, times, finish, self.slots[:, rows])
 
 
 def _least(values: Sequence[Floats], counts: Mask) -> Floats:

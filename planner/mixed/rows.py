@@ -34,9 +34,7 @@ class MixedRows:
         self.both = tables.forward + tables.backward - (tables.weight if self.split else 0)
         hops = [self._hops(cut) for cut in range(self.stages + 1)]
         self.hops = np.stack(hops)
-        self.least_finish = int(
-            tables.finish[0].min(initial=int(NEVER), where=tables.legal[0])
-        )
+        self.least_finish = int(tables.finish[0].min(initial=int(NEVER), where=tables.legal[0]))
         self.least_weight = int(tables.weight.min(initial=int(NEVER), where=tables.legal))
         self.before = self._sums_before(self.both, 2, self.wait)
         self.forward_before = self._sums_before(tables.forward, 1, None)

@@ -14,6 +14,7 @@ from planner.no_recomputation import search_prices
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedPricer:
     """Prices of a scenario's groups.

@@ -10,17 +10,21 @@ import time
 from collections import defaultdict
 from itertools import islice
 
+import numpy as np
+
 from costmodel.schedules import Shape
 from planner.candidate import Candidate, settle_bound
 from planner.coefficients import KIB, coefficients, limit_kib
-from planner.columns import Columns
+from planner.columns import Columns, IntColumn
 from planner.engine import EngineResult, Limits, MemoryShortage, Search
 from planner.mixed.candidate import MixedCandidate, settle_mixed_bound, settle_mixed_placement
 from planner.mixed.coefficients import Assignment
 from planner.mixed.even import settle_mixed_even
+from planner.mixed.even_bounds import grouped_even_bounds
 from planner.mixed.prices import GroupPrices
 from planner.mixed.proof import prove_mixed
 from planner.mixed.relaxed import RelaxedRows
+from planner.priced_rows import TimeRows
 from planner.pricer import PricerLike
 
 _OTHERS = 4
@@ -70,6 +74,10 @@ class MixedSearch(Search):
         super().__init__(prices, limits)
         self.relaxed = prices
         self.best: dict[Shape, list[Assignment]] = defaultdict(list)
+
+    def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
+        even = grouped_even_bounds(self.relaxed, rows, part, uneven=self.limits.uneven)
+        return np.maximum(even, self.relaxed.together(rows, part))
 
     def _new(self, row: int, key: int) -> Candidate:
         candidate = self._candidate(row, key)

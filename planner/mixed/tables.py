@@ -200,4 +200,3 @@ def _gathered(
         weight=of("weight"),
         finish=of("finish"),
     )
-

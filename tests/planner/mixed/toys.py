@@ -15,7 +15,7 @@ from costmodel.strategy import Strategy
 from planner.coefficients import Arrangement
 from planner.columns import Columns
 from planner.mixed.coefficients import MixedCoefficients
-from planner.mixed.even import even_assignments, with_recomputation
+from planner.mixed.even import placements, with_recomputation
 from planner.mixed.prices import Group, GroupPrices
 from planner.pricer import BlockTerms
 from tests.planner.synthetic import all_cuts
@@ -199,7 +199,7 @@ def brute_force(given: MixedCoefficients) -> int | None:
 
 def _best_even(given: MixedCoefficients) -> int | None:
     times = []
-    for chosen in even_assignments(given, uneven=True):
+    for chosen in placements(given, uneven=True):
         arrangement = with_recomputation(given, chosen)
         if arrangement is not None:
             times.append(iteration_ns(given.work(arrangement, chosen.groups)))

@@ -1,0 +1,196 @@
+"""Even placements on several device groups, and lower bounds of them for many strategies at once.
+
+Interleaved strategies, and frameworks that only split evenly, have few placements: the ranks of each group stand
+together, in any order of the groups, and all chunks of a group's ranks hold equally many layers. What does not divide
+goes to the chunks of one group, one layer each, from the front, from the back or spread. On one group alone the
+placements are those of planner.even_cuts. The bounds are the rows of planner.even_bounds, each rank at its group's
+prices; what it costs to cross between groups is left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from costmodel.strategy import SCHEDULES
+from planner.coefficients import Ints
+from planner.columns import IntColumn
+from planner.even_bounds import applies_to, even_cuts
+from planner.mixed.blocks import blocks
+from planner.mixed.coefficients import Assignment
+from planner.mixed.relaxed import RelaxedRows
+from planner.priced_rows import Floats, LinearColumns, TimeRows
+
+_MOST_ENTRIES = 4_000_000
+"""Entries of an array over rows, placements and ranks at most."""
+
+
+class _Shape(NamedTuple):
+    """What the even placements of a strategy depend on."""
+
+    layers: int
+    ranks: int
+    chunks: int
+    slots: tuple[int, ...]
+    uneven: bool
+
+
+def even_assignments(
+    layers: int, ranks: int, chunks: int, slots: tuple[int, ...], *, uneven: bool
+) -> tuple[Assignment, ...]:
+    """Return every even placement with its groups, whatever its memory."""
+    return _assignments(_Shape(layers, ranks, chunks, slots, uneven))
+
+
+@lru_cache(maxsize=1024)
+def _assignments(shape: _Shape) -> tuple[Assignment, ...]:
+    return tuple(
+        Assignment(cuts, groups)
+        for groups in blocks(shape.slots, shape.ranks)
+        for cuts in _cuts(shape, groups)
+    )
+
+
+def _cuts(shape: _Shape, groups: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    stages = groups * shape.chunks
+    if len(set(groups)) == 1 or not shape.uneven:
+        return even_cuts(shape.layers, len(stages), shape.uneven)
+    return tuple(dict.fromkeys(_group_cuts(shape.layers, stages)))
+
+
+def _group_cuts(layers: int, stages: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield cuts in which the chunks of a group are as equal as they can be; ``stages`` are groups of chunks."""
+    used = sorted(set(stages))
+    counts = [stages.count(group) for group in used]
+    for sizes in _sizes(layers, counts):
+        rest = layers - sum(map(int.__mul__, sizes, counts))
+        each = dict(zip(used, sizes, strict=True))
+        for group, count in zip(used, counts, strict=True):
+            if rest >= count:
+                continue
+            for more in _spreads(rest, count):
+                places = iter(more)
+                held = [each[own] + (next(places) if own == group else 0) for own in stages]
+                yield tuple(np.cumsum([0, *held]).tolist())
+
+
+def _sizes(layers: int, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield layers of a chunk by group, at least one, that leave fewer layers than the largest group has chunks."""
+    first, *others = counts
+    if not others:
+        if layers >= first:
+            yield (layers // first,)
+        return
+    for size in range(1, (layers - sum(others)) // first + 1):
+        for more in _last_sizes(layers - size * first, others, max(counts)):
+            yield (size, *more)
+
+
+def _last_sizes(layers: int, counts: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    first, *others = counts
+    for size in range(1, (layers - sum(others)) // first + 1):
+        left = layers - size * first
+        if others:
+            yield from ((size, *more) for more in _last_sizes(left, others, most))
+        elif left < most:
+            yield (size,)
+
+
+def _spreads(rest: int, count: int) -> tuple[tuple[int, ...], ...]:
+    """Return ways to give ``rest`` of ``count`` chunks one layer more."""
+    front = tuple(int(at < rest) for at in range(count))
+    spread = tuple((at + 1) * rest // count - at * rest // count for at in range(count))
+    return tuple(dict.fromkeys((front, front[::-1], spread)))
+
+
+def grouped_even_bounds(
+    prices: RelaxedRows, rows: IntColumn, part: TimeRows, *, uneven: bool
+) -> IntColumn:
+    """Return for each of ``rows`` the least bound over its even placements; 0 where others count as well.
+
+    Args:
+        prices: Prices of each group.
+        rows: Which of its rows.
+        part: Their prices at their smallest.
+        uneven: Whether strategies with one chunk a rank have free cuts.
+    """
+    best = np.zeros(len(rows), dtype=np.int64)
+    slots = prices.slots[:, rows].T
+    applies = slots.any(axis=1) & ((part.chunks > 1) if uneven else True)
+    keys = np.column_stack([part.ranks, part.chunks, slots])
+    for key in np.unique(keys[applies], axis=0):
+        chosen = np.flatnonzero(applies & (keys == key).all(axis=1))
+        ranks, chunks, *held = (int(value) for value in key)
+        shape = _Shape(len(part.kinds), ranks, chunks, tuple(held), uneven)
+        size = max(1, _MOST_ENTRIES // max(1, ranks * len(_assignments(shape))))
+        for at in range(0, len(chosen), size):
+            some = chosen[at : at + size]
+            best[some] = _Bounds(prices, rows[some], part, some, shape).least()
+    return best
+
+
+class _Bounds:
+    """Arrays over (row, placement, rank); all rows have the same even placements."""
+
+    def __init__(
+        self, prices: RelaxedRows, rows: IntColumn, part: TimeRows, some: Ints, shape: _Shape
+    ) -> None:
+        self.shape, self.found = shape, _assignments(shape)
+        self.microbatches = part.microbatches[some][:, None, None]
+        self.hop = part.hop[some][:, None, None] * np.arange(shape.ranks)
+        names = [SCHEDULES[code] for code in part.schedule[some].tolist()]
+        self.chained = np.array([applies_to(name) for name in names])[:, None, None]
+        self.again = part.recompute_all[some]
+        self.times = [item.time(rows) for item in prices.by_group]
+        self.finish = [item.finish(rows) for item in prices.by_group]
+        counts = _prefix_counts(part.kinds)
+        cuts = np.array([item.cuts for item in self.found], dtype=np.int64)
+        self.groups = np.array([item.groups for item in self.found], dtype=np.int64)
+        held = counts[cuts[:, 1:]] - counts[cuts[:, :-1]] if len(cuts) else np.zeros((0, 0, 0))
+        self.first = held[:, : shape.ranks]
+        self.held = held.reshape(len(cuts), shape.chunks, shape.ranks, -1).sum(axis=1)
+
+    def least(self) -> IntColumn:
+        """Return the smallest of the placements' bounds by row; 0 where there is none."""
+        if not self.found:
+            return np.zeros(len(self.again), dtype=np.int64)
+        forward = [item.forward for item in self.times]
+        backward = [item.backward for item in self.times]
+        extra = self.shape.chunks - 1
+        busy = self._of(forward, self.held, extra) + self._of(backward, self.held, extra)
+        there, back = self._before(forward), self._before(backward)
+        start = np.where(self.chained, there, 0) + self.microbatches * busy
+        worst = start.max(axis=2)
+        for ways in zip(*self.finish, strict=True):
+            after = self._of(ways, self.held, 0)
+            ends = np.maximum(
+                start + after, np.where(self.chained, start + back + after[..., :1], 0)
+            )
+            worst = np.maximum(worst, ends.max(axis=2))
+        found = np.floor(worst.min(axis=1) * (1 - 1e-12)) - 1
+        return np.asarray(found, dtype=np.int64)
+
+    def _of(self, by_group: Sequence[LinearColumns], held: Floats, extra: int) -> Floats:
+        """Return a function of what each rank holds at its group's prices, its fixed part 1 + ``extra`` times."""
+        total = np.zeros((len(self.again), *held.shape[:2]))
+        for group, linear in enumerate(by_group):
+            again = np.where(self.again[:, None], linear.recomputed, 0)
+            value = np.einsum("prk,nk->npr", held, linear.layer + again)
+            value += (1 + extra) * linear.fixed[:, None, None]
+            value[:, :, 0] += linear.first[:, None]
+            value[:, :, -1] += linear.last[:, None]
+            total = np.where(self.groups == group, value, total)
+        return total
+
+    def _before(self, by_group: Sequence[LinearColumns]) -> Floats:
+        """Return the sum over the first chunks of the ranks before each rank, and the hops."""
+        first = self._of(by_group, self.first, 0)
+        return np.asarray(first.cumsum(axis=2) - first + self.hop)
+
+
+@lru_cache(maxsize=64)
+def _prefix_counts(kinds: tuple[int, ...]) -> Floats:
+    counts = np.zeros((len(kinds) + 1, max(kinds) + 1))
+    counts[np.arange(1, len(kinds) + 1), np.array(kinds)] = 1
+    return np.asarray(counts.cumsum(axis=0))
