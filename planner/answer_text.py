@@ -7,7 +7,8 @@ from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
 from costmodel.verdict import Verdict
 from planner.input_rate import input_sentences
-from planner.plans import Plan, SearchResult, SearchStatus
+from planner.mixed.cluster import limits_bytes
+from planner.plans import Plan, SearchResult, SearchStatus, StageReport
 from planner.scenario import Scenario
 from planner.simulation import Simulation
 from planner.systems import SYSTEMS
@@ -19,7 +20,8 @@ def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     """Return the whole answer of ``plan``: heading, table, certificate, rejections."""
     parts = [_heading(scenario)]
     if result.plans:
-        parts += [plans_table(result.plans, scenario), _where_time_goes(result.plans[0])]
+        parts += [plans_table(result.plans, scenario), *_stages_of_mixed(result.plans[0])]
+        parts.append(_where_time_goes(result.plans[0]))
         parts += input_sentences(result.plans[0], scenario)
     parts.append(_certificate(result))
     if result.rejected:
@@ -57,26 +59,37 @@ def _fit(plan: Plan, found: Verdict | None) -> str:
     )
 
 
+def _stages_of_mixed(plan: Plan) -> Iterator[str]:
+    """Yield the stages of a plan whose pipeline ranks stand on several device groups."""
+    if len(set(plan.placement.device_groups)) > 1:
+        yield f"Plan {plan.rank}, stage by stage:\n{_stages(plan)}"
+
+
 def _stages(plan: Plan) -> str:
+    mixed = any(stage.device for stage in plan.stages)
     columns = [
         "stage",
+        *(["runs on"] if mixed else []),
         "layers",
         "recomputed",
         "forward",
         "backward",
         "allocated",
         "reserved",
+        *(["limit"] if mixed else []),
         "peak at",
     ]
     rows = [
         [
             str(index),
+            *([_runs_on(plan, stage)] if mixed else []),
             " + ".join(f"{c.first_layer}-{c.first_layer + c.layers - 1}" for c in stage.chunks),
             str(sum(chunk.recomputed for chunk in stage.chunks)),
             format_seconds(stage.forward_s),
             format_seconds(stage.backward_s),
             format_bytes(stage.allocated_bytes),
             format_bytes(stage.memory_bytes),
+            *([format_bytes(stage.memory_limit_bytes)] if mixed else []),
             stage.peak_moment,
         ]
         for index, stage in enumerate(plan.stages)
@@ -84,9 +97,13 @@ def _stages(plan: Plan) -> str:
     return table(columns, rows)
 
 
+def _runs_on(plan: Plan, stage: StageReport) -> str:
+    return f"{plan.strategy.gpus // plan.strategy.pp} {stage.device}"
+
+
 def _overrun(plan: Plan) -> str:
-    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
-    over = fullest.memory_bytes - plan.memory_limit_bytes
+    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes - _limit(plan, stage))
+    over = fullest.memory_bytes - _limit(plan, fullest)
     largest = max(fullest.memory.items(), key=lambda item: item[1])
     return (
         f"stage {plan.stages.index(fullest)} is {format_bytes(over)} over the limit at {fullest.peak_moment}; "
@@ -94,9 +111,16 @@ def _overrun(plan: Plan) -> str:
     )
 
 
+def _limit(plan: Plan, stage: StageReport) -> float:
+    """Return what a stage may hold: the limit of its device, at most that of the plan."""
+    return min(plan.memory_limit_bytes, stage.memory_limit_bytes)
+
+
 def plans_table(plans: Sequence[Plan], scenario: Scenario) -> str:
     """Return the ranked table, one plan a line."""
     columns = ["#", "strategy", "mbs x m", "schedule", "zero", "layers per stage", "recompute"]
+    if len(scenario.cluster.groups) > 1:
+        columns.insert(6, "devices")
     columns += ["iteration (80 % band)", "tokens/s", "MFU", "peak / limit"]
     training, price = scenario.training, scenario.cluster.price_per_gpu_hour
     if training.tokens:
@@ -130,18 +154,36 @@ def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
     notes = "".join(f"\nnote: {note}" for note in (*graph.model.notes, *_system_notes(scenario)))
     return (
-        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {_gpus(cluster)} "
+        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.kinds} "
         f"({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
-        f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
+        f"limit {_limits(scenario)}; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
 
 
-def _gpus(cluster: ClusterSpec) -> str:
-    """Return the number of GPUs of each kind; a mixed cluster says how it is priced."""
-    kinds = " + ".join(f"{group.gpus} {group.device.name}" for group in cluster.groups)
-    return kinds if len(cluster.groups) == 1 else f"{kinds}, each priced as {cluster.device.name}"
+def _limits(scenario: Scenario) -> str:
+    """Return what a GPU may hold; of several device groups, what each may."""
+    groups = scenario.cluster.groups
+    if len(groups) == 1:
+        return f"{format_bytes(scenario.memory_limit_bytes)} per GPU"
+    limits = limits_bytes(scenario, range(len(groups)))
+    return ", ".join(
+        f"{format_bytes(limit)} per {group.device.name}"
+        for limit, group in zip(limits, groups, strict=True)
+    )
+
+
+def devices_label(plan: Plan, cluster: ClusterSpec) -> str:
+    """Return on which devices the pipeline ranks run, in their order; how a plan without ranks of its own is priced."""
+    groups = plan.placement.device_groups
+    if not groups:
+        return f"all, each as {cluster.device.name}"
+    names = [cluster.groups[group].device.name for group in groups]
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    if len(runs) == 1:
+        return runs[0][0]
+    return " ".join(f"{length}x{name}" if length > 1 else name for name, length in runs)
 
 
 def _system_notes(scenario: Scenario) -> Iterator[str]:
@@ -163,6 +205,7 @@ def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
         strategy.schedule if strategy.pp > 1 else "-",
         str(strategy.zero),
         layers_label(plan.placement.layer_counts()),
+        *([devices_label(plan, cluster)] if len(cluster.groups) > 1 else []),
         _recompute(plan),
         f"{format_seconds(plan.iteration_s)} +-{half:.0%}",
         f"{plan.tokens_per_s:,.0f}",

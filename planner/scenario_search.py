@@ -39,12 +39,12 @@ def open_session(scenario: Scenario, pricer: Pricer | None = None) -> Session:
     """
     scenario = apply_system(scenario)
     pricer, space = pricer or make_pricer(scenario), enumerate_space(scenario)
-    searched = search_prices(scenario, pricer)
     if not is_mixed(scenario.cluster):
-        return Session(pricer=pricer, space=space, rows=RowPricer(searched, space.columns))
+        rows = RowPricer(search_prices(scenario, pricer), space.columns)
+        return Session(pricer=pricer, space=space, rows=rows)
     groups = make_mixed_pricer(scenario)
-    rows = RelaxedRows(groups.searched, searched, space.columns)
-    return Session(pricer=pricer, space=space, rows=rows, groups=groups)
+    relaxed = RelaxedRows(groups.searched, space.columns)
+    return Session(pricer=pricer, space=space, rows=relaxed, groups=groups)
 
 
 def search_scenario(
@@ -61,7 +61,6 @@ def search_scenario(
         return search_mixed(
             session.space.columns,
             rows.prices,
-            rows.pricer,
             memory_limit_bytes=scenario.memory_limit_bytes,
             top=top,
             tolerance=tolerance,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from planner.candidate import Candidate, Tier
 from planner.coefficients import Arrangement
@@ -92,6 +93,8 @@ def settle_mixed_bound(candidate: MixedCandidate, cutoff_ns: int | None) -> bool
     candidate.lower_ns = max(candidate.lower_ns, rows.bound)
     candidate.tier = Tier.PLACED
     candidate.assigned = rows.assignment()
+    # Simulated at once: an early time to beat saves more than it costs.
+    candidate.consider(candidate.assigned)
     return True
 
 
@@ -138,7 +141,7 @@ def _exchanges(cuts: tuple[int, ...], groups: tuple[int, ...]) -> Iterator[Assig
     """Yield the placement with two ranks on different groups exchanged, with their numbers of layers; near ones first."""
     ranks = range(len(groups))
     pairs = [(a, b) for a in ranks for b in ranks if a < b and groups[a] != groups[b]]
-    sizes = [stop - start for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+    sizes = [stop - start for start, stop in pairwise(cuts)]
     for a, b in sorted(pairs, key=lambda pair: (pair[1] - pair[0], pair)):
         swapped, counts = list(groups), list(sizes)
         swapped[a], swapped[b] = groups[b], groups[a]

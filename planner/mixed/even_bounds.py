@@ -19,7 +19,6 @@ from planner.columns import IntColumn
 from planner.even_bounds import applies_to, even_cuts
 from planner.mixed.blocks import blocks
 from planner.mixed.coefficients import Assignment
-from planner.mixed.relaxed import RelaxedRows
 from planner.priced_rows import Floats, LinearColumns, TimeRows
 
 _MOST_ENTRIES = 4_000_000
@@ -104,19 +103,32 @@ def _spreads(rest: int, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(dict.fromkeys((front, front[::-1], spread)))
 
 
+class GroupTimes(NamedTuple):
+    """Times and finish alternatives of rows on each group; no alternatives where they are not priced."""
+
+    times: Sequence[TimeRows]
+    finish: Sequence[tuple[LinearColumns, ...]]
+
+    def at(self, rows: IntColumn) -> "GroupTimes":
+        """Return the selected rows."""
+        return GroupTimes(
+            [item.at(rows) for item in self.times],
+            [tuple(way.at(rows) for way in ways) for ways in self.finish],
+        )
+
+
 def grouped_even_bounds(
-    prices: RelaxedRows, rows: IntColumn, part: TimeRows, *, uneven: bool
+    given: GroupTimes, part: TimeRows, slots: IntColumn, *, uneven: bool
 ) -> IntColumn:
-    """Return for each of ``rows`` the least bound over its even placements; 0 where others count as well.
+    """Return for each row the least bound over its even placements; 0 where others count as well.
 
     Args:
-        prices: Prices of each group.
-        rows: Which of its rows.
-        part: Their prices at their smallest.
+        given: Prices of each group.
+        part: Prices at their smallest.
+        slots: How many ranks each group can hold, by row and group.
         uneven: Whether strategies with one chunk a rank have free cuts.
     """
-    best = np.zeros(len(rows), dtype=np.int64)
-    slots = prices.slots[:, rows].T
+    best = np.zeros(len(slots), dtype=np.int64)
     applies = slots.any(axis=1) & ((part.chunks > 1) if uneven else True)
     keys = np.column_stack([part.ranks, part.chunks, slots])
     for key in np.unique(keys[applies], axis=0):
@@ -126,24 +138,21 @@ def grouped_even_bounds(
         size = max(1, _MOST_ENTRIES // max(1, ranks * len(_assignments(shape))))
         for at in range(0, len(chosen), size):
             some = chosen[at : at + size]
-            best[some] = _Bounds(prices, rows[some], part, some, shape).least()
+            best[some] = _Bounds(given.at(some), part, some, shape).least()
     return best
 
 
 class _Bounds:
     """Arrays over (row, placement, rank); all rows have the same even placements."""
 
-    def __init__(
-        self, prices: RelaxedRows, rows: IntColumn, part: TimeRows, some: Ints, shape: _Shape
-    ) -> None:
+    def __init__(self, given: GroupTimes, part: TimeRows, some: Ints, shape: _Shape) -> None:
         self.shape, self.found = shape, _assignments(shape)
         self.microbatches = part.microbatches[some][:, None, None]
         self.hop = part.hop[some][:, None, None] * np.arange(shape.ranks)
         names = [SCHEDULES[code] for code in part.schedule[some].tolist()]
         self.chained = np.array([applies_to(name) for name in names])[:, None, None]
         self.again = part.recompute_all[some]
-        self.times = [item.time(rows) for item in prices.by_group]
-        self.finish = [item.finish(rows) for item in prices.by_group]
+        self.times, self.finish = given
         counts = _prefix_counts(part.kinds)
         cuts = np.array([item.cuts for item in self.found], dtype=np.int64)
         self.groups = np.array([item.groups for item in self.found], dtype=np.int64)

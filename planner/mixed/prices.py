@@ -56,10 +56,11 @@ class GroupPrices:
 
     Args:
         groups: In the order of the cluster.
+        slowest: Index of the group like which a strategy is priced that is spread over all.
     """
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = tuple(groups)
+    def __init__(self, groups: Sequence[Group], slowest: int) -> None:
+        self.groups, self.slowest = tuple(groups), slowest
 
     def slots(self, strategy: Strategy) -> tuple[int, ...]:
         """Return how many pipeline ranks of ``strategy`` each group can hold, at most all of them."""

@@ -14,24 +14,25 @@ from numpy.typing import NDArray
 
 from costmodel.units import KIB
 from planner.columns import Columns, IntColumn
+from planner.mixed.even_bounds import GroupTimes, grouped_even_bounds
 from planner.mixed.prices import GroupPrices
 from planner.mixed.together import together
 from planner.priced_rows import Floats, LinearColumns, MemoryColumns, RowPricer, TimeRows
-from planner.pricer import PricerLike
 
 Mask = NDArray[np.bool_]
 
 
 class RelaxedRows(RowPricer):
-    """Prices of all groups as the smallest of each; ``pricer`` prices strategies that no group can hold."""
+    """Prices of all groups as the smallest of each; strategies that no group can hold have those of the slowest."""
 
-    def __init__(self, prices: GroupPrices, rest: PricerLike, columns: Columns) -> None:
-        super().__init__(rest, columns)
+    def __init__(self, prices: GroupPrices, columns: Columns) -> None:
+        super().__init__(prices.groups[prices.slowest].pricer, columns)
         self.prices = prices
         self.by_group = [RowPricer(group.pricer, columns) for group in prices.groups]
         each = columns.tp * columns.cp * columns.dp
         self.slots = np.stack([np.minimum(columns.pp, g.gpus // each) for g in prices.groups])
-        self.counts = np.where(self.slots.any(axis=0), self.slots > 0, True)
+        slowest = np.arange(len(self.slots))[:, None] == prices.slowest
+        self.counts = np.where(self.slots.any(axis=0), self.slots > 0, slowest)
 
     def remembered(self, limit_kib: int) -> IntColumn:
         """Return what is known under ``limit_kib``, at least what the groups can do together."""
@@ -89,11 +90,18 @@ class RelaxedRows(RowPricer):
         """What the groups can do together at their floors, by row."""
         return together(self.floor, [item.floor for item in self.by_group], (), self.slots)
 
-    def together(self, rows: IntColumn, part: TimeRows) -> IntColumn:
-        """Return what the groups can do together at the full prices of ``rows``, of which ``part`` are the smallest."""
+    def bounds(self, rows: IntColumn, part: TimeRows, *, uneven: bool) -> IntColumn:
+        """Return bounds of ``rows`` at full prices, of which ``part`` are the smallest: together, or over even placements."""
         times = [item.time(rows) for item in self.by_group]
         finish = [item.finish(rows) for item in self.by_group]
-        return together(part, times, finish, self.slots[:, rows])
+        slots = self.slots[:, rows]
+        even = grouped_even_bounds(GroupTimes(times, finish), part, slots.T, uneven=uneven)
+        return np.maximum(even, together(part, times, finish, slots))
+
+    def even_floors(self, *, uneven: bool) -> IntColumn:
+        """Return bounds over even placements at the floors of all rows."""
+        floors = GroupTimes([item.floor for item in self.by_group], [()] * len(self.by_group))
+        return grouped_even_bounds(floors, self.floor, self.slots.T, uneven=uneven)
 
 
 def _least(values: Sequence[Floats], counts: Mask) -> Floats:

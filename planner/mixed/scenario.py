@@ -1,6 +1,5 @@
 """Prices of a scenario whose cluster has several device groups."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -8,11 +7,10 @@ from costmodel.cost import StrategyCost
 from costmodel.pricing import Pricer
 from costmodel.spec import DeviceGroup
 from costmodel.strategy import Strategy
-from costmodel.table import Table
 from planner.mixed.prices import Group, GroupPrices
 from planner.no_recomputation import search_prices
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
+from planner.scenario_pricer import pricer_with, read_tables, tables_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,9 @@ def make_mixed_pricer(scenario: Scenario) -> MixedPricer:
     Raises:
         InputError: If a table or the calibration cannot be read.
     """
-    parts = [_only(scenario, group) for group in scenario.cluster.groups]
-    pricers = tuple(make_pricer(part) for part in parts)
+    cluster, tables = scenario.cluster, read_tables(scenario)
+    parts = [_only(scenario, group) for group in cluster.groups]
+    pricers = tuple(pricer_with(part, tables_of(tables, part.cluster.device)) for part in parts)
 
     def priced(wrap: bool) -> GroupPrices:
         return GroupPrices(
@@ -61,31 +60,16 @@ def make_mixed_pricer(scenario: Scenario) -> MixedPricer:
                     usable_bytes=group.device.usable_bytes,
                     inner_gpus=_inner_gpus(group),
                 )
-                for part, pricer, group in zip(parts, pricers, scenario.cluster.groups, strict=True)
-            ]
+                for part, pricer, group in zip(parts, pricers, cluster.groups, strict=True)
+            ],
+            cluster.groups.index(cluster.slowest),
         )
 
     return MixedPricer(by_group=pricers, prices=priced(False), searched=priced(True))
 
 
 def _only(scenario: Scenario, group: DeviceGroup) -> Scenario:
-    """Return the scenario on one group alone, with the tables that were measured on its device."""
-    tables = tuple(path for path in scenario.prices if _measured_on(Table.load(path), group))
-    return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)), prices=tables)
-
-
-def _measured_on(table: Table, group: DeviceGroup) -> bool:
-    """Return whether a table names no device, or the group's by its model (the first part with a digit)."""
-    model = next(filter(_has_digit, _parts(group.device.name)), group.device.name)
-    return not table.sources or any(model in _parts(source.device) for source in table.sources)
-
-
-def _parts(name: str) -> list[str]:
-    return re.split(r"[^a-z0-9]+", name.lower())
-
-
-def _has_digit(part: str) -> bool:
-    return any(letter.isdigit() for letter in part)
+    return replace(scenario, cluster=replace(scenario.cluster, groups=(group,)))
 
 
 def _inner_gpus(group: DeviceGroup) -> int:

@@ -20,21 +20,21 @@ from planner.engine import EngineResult, Limits, MemoryShortage, Search
 from planner.mixed.candidate import MixedCandidate, settle_mixed_bound, settle_mixed_placement
 from planner.mixed.coefficients import Assignment
 from planner.mixed.even import settle_mixed_even
-from planner.mixed.even_bounds import grouped_even_bounds
 from planner.mixed.prices import GroupPrices
 from planner.mixed.proof import prove_mixed
 from planner.mixed.relaxed import RelaxedRows
 from planner.priced_rows import TimeRows
-from planner.pricer import PricerLike
 
 _OTHERS = 4
 """Best placements of strategies of the same shape that are tried on a new one."""
+
+_STEPS = 1
+"""Candidates advanced after each refinement, for each plan that is asked for."""
 
 
 def search_mixed(
     columns: Columns,
     prices: GroupPrices,
-    rest: PricerLike,
     *,
     memory_limit_bytes: float,
     top: int = 1,
@@ -48,7 +48,6 @@ def search_mixed(
     Args:
         columns: Legal strategies.
         prices: Prices them on each group.
-        rest: Prices strategies that no group can hold.
         memory_limit_bytes: What a GPU may hold, where its group has that much.
         top: How many strategies to rank.
         tolerance: Relative gap at which the ranking counts as proved; 0 is exact.
@@ -62,7 +61,7 @@ def search_mixed(
     limits = Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
     if not len(columns):
         return EngineResult()
-    run = MixedSearch(rows or RelaxedRows(prices, rest, columns), limits)
+    run = MixedSearch(rows or RelaxedRows(prices, columns), limits)
     run.explore()
     return run.result()
 
@@ -73,11 +72,24 @@ class MixedSearch(Search):
     def __init__(self, prices: RelaxedRows, limits: Limits) -> None:
         super().__init__(prices, limits)
         self.relaxed = prices
+        np.maximum(self.known, prices.even_floors(uneven=limits.uneven), out=self.known)
+        self.keys = np.maximum(self.keys, self.known)
+        self.order = np.argsort(self.keys, kind="stable")
         self.best: dict[Shape, list[Assignment]] = defaultdict(list)
 
+    def _refine(self, rows: IntColumn) -> None:
+        """Refine, then advance some of what is best so far.
+
+        Floors are far below full prices where groups differ: without a time to beat, most rows would be priced.
+        """
+        super()._refine(rows)
+        steps = _STEPS * self.limits.top
+        while steps and self._heap_key() < self._goal():
+            self._advance()
+            steps -= 1
+
     def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
-        even = grouped_even_bounds(self.relaxed, rows, part, uneven=self.limits.uneven)
-        return np.maximum(even, self.relaxed.together(rows, part))
+        return self.relaxed.bounds(rows, part, uneven=self.limits.uneven)
 
     def _new(self, row: int, key: int) -> Candidate:
         candidate = self._candidate(row, key)
@@ -134,4 +146,4 @@ class MixedSearch(Search):
 
     def _shortage(self, row: int) -> MemoryShortage | None:
         """Return nothing: what lacks on which group is not one number."""
-        return None
+        del row

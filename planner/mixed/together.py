@@ -5,14 +5,18 @@ slower g is at least, and e what every stage takes. All stages hold all layers: 
 and K = sum c_g / r_g, largest where the fastest slots are taken first. Then with finish D, an iteration takes at least
 
     every schedule   Y'/K' + m v e + e', the same with m t_s + D_s in the place of t_s
-    1F1B, m > p      (m + p - 1)(Y/K + e) + 2 (p-1) c + D_0, if (m + p - 1) y/K >= 2 r y for the slowest group; also GPipe
+    1F1B             m Y / sum (1 - 1/m)^s / r_s + m e + D_0, fastest ranks first, if that is at least r Y
+    1F1B, m > p      (m + p - 1)(Y/K + e) + 2 (p-1) c + D_0, if that is at least 2 r Y
+    GPipe            the same if it is at least r Y, for r of the slowest group
 
-The second: the rows S + R_s + (m - w_s) t_s of planner.rows with weights l_s that make the coefficient of every t_s
-equal to k / r_s, k = (m + p - 1)/K. Then l_s (m - p + s) = k / r_s - 1 - (the weights before s), which is not negative if
-k / r_s >= 2, whatever the order of the groups. For GPipe S + (m-1) t_s and k / r_s >= 1 suffice.
+Each weighs rows of planner.rows, l_s to stage s, so that the coefficient of every t_s becomes k / r_s. The second takes
+P_s + m t_s: m l_s = k / r_s - (the weights behind s). The third takes S + R_s + (m - w_s) t_s: l_s (m - p + s) =
+k / r_s - 1 - (the weights before s), which for GPipe, with S + (m - 1) t_s, is k / r_s - 1. Weights must not be negative and
+sum to one, which gives k; the weights of others sum to at most one, which gives the conditions.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +25,15 @@ from planner.coefficients import Ints
 from planner.columns import IntColumn
 from planner.priced_rows import Floats, LinearColumns, TimeRows
 
-_TEXTBOOK = [SCHEDULES.index(name) for name in ("1f1b", "gpipe")]
+_WAVE, _GPIPE = SCHEDULES.index("1f1b"), SCHEDULES.index("gpipe")
+
+
+class _Fastest(NamedTuple):
+    """K, the same with rank s counted (1 - 1/m)^s times, and r of the slowest group with a slot."""
+
+    speed: Floats
+    fading: Floats
+    slowest: Floats
 
 
 def together(
@@ -73,32 +85,44 @@ class _Together:
             fixed = self.m * self.least.chunks * self.fixed + low.fixed
             best = np.maximum(best, self._shared(costs, smallest, fixed))
             after = np.maximum(after, low.fixed + low.first + self._layer(low).min(axis=1))
-        best = np.maximum(best, self._textbook(after))
+        best = np.maximum(best, self._weighted(after))
         held = self.slots.any(axis=0)
         return np.asarray(np.where(held, np.floor(best * (1 - 1e-12)) - 1, 0), dtype=np.int64)
 
     def _shared(self, costs: Sequence[Floats], smallest: Floats, fixed: Floats) -> Floats:
         """Return the time in which ranks of these costs of a layer, by kind, together hold all layers."""
-        speed, _ = self._speed(costs, smallest)
+        speed = self._fastest(costs, smallest).speed
         return np.asarray(smallest @ self.totals / speed + fixed)
 
-    def _speed(self, costs: Sequence[Floats], smallest: Floats) -> tuple[Floats, Floats]:
-        """Return K, and how much slower than the smallest prices the slowest group with a slot is."""
+    def _fastest(self, costs: Sequence[Floats], smallest: Floats) -> _Fastest:
+        """Take the fastest slots first."""
         safe = np.maximum(smallest, 1e-9)
         slower = np.stack([(cost / safe).min(axis=1) for cost in costs])
         slower = np.where(self.slots > 0, np.maximum(slower, 1e-9), np.inf)
-        left, speed = self.p.copy(), np.zeros_like(self.p)
+        place, speed, fading = (np.zeros_like(self.p) for _ in range(3))
+        keep = 1 - 1 / self.m
         for group in np.argsort(slower, axis=0, kind="stable"):
             rate = np.take_along_axis(slower, group[None], axis=0)[0]
-            taken = np.minimum(left, np.take_along_axis(self.slots, group[None], axis=0)[0])
-            left, speed = left - taken, speed + taken / rate
-        worst = np.where(np.isfinite(slower), slower, 0).max(axis=0)
-        return np.maximum(speed, 1e-9), worst
+            slots = np.take_along_axis(self.slots, group[None], axis=0)[0]
+            after = np.minimum(self.p, place + slots)
+            speed += (after - place) / rate
+            fading += self.m * (keep**place - keep**after) / rate
+            place = after
+        slowest = np.where(np.isfinite(slower), slower, 0).max(axis=0)
+        return _Fastest(np.maximum(speed, 1e-9), np.maximum(fading, 1e-9), slowest)
 
-    def _textbook(self, after: Floats) -> Floats:
-        speed, worst = self._speed(self.pace, self.layer)
-        steps = self.m + self.p - 1
-        fits = np.isin(self.least.schedule, _TEXTBOOK) & (self.m > self.p) & (self.p > 1)
-        fits &= steps / speed >= 2 * worst
-        bound = steps * (self.layer @ self.totals / speed + self.fixed) + after
-        return np.where(fits, bound + 2 * (self.p - 1) * self.least.hop, 0)
+    def _weighted(self, after: Floats) -> Floats:
+        """Return the largest of the weighted rows that hold."""
+        fast, schedule = self._fastest(self.pace, self.layer), self.least.schedule
+        whole, steps = self.layer @ self.totals, self.m + self.p - 1
+        chain = self.m / fast.fading
+        bound = np.where(
+            (schedule == _WAVE) & (chain >= fast.slowest),
+            chain * whole + self.m * self.fixed + after,
+            0,
+        )
+        often = np.where(schedule == _GPIPE, 1, 2)
+        holds = ((schedule == _WAVE) & (self.m > self.p)) | (schedule == _GPIPE)
+        holds &= (steps / fast.speed >= often * fast.slowest) & (self.p > 1) & (self.m > 1)
+        textbook = steps * (whole / fast.speed + self.fixed) + after
+        return np.maximum(bound, np.where(holds, textbook + 2 * (self.p - 1) * self.least.hop, 0))

@@ -19,8 +19,9 @@ def best_times(scenario: MixedScenario) -> list[int]:
         if any(given.slots):
             best = brute_force(given)
         else:
+            rest = scenario.prices.groups[scenario.prices.slowest].pricer
             least = min(group.limit_bytes(scenario.limit_bytes) for group in scenario.prices.groups)
-            best = synthetic.brute_force(coefficients(scenario.rest.cost(strategy), least))
+            best = synthetic.brute_force(coefficients(rest.cost(strategy), least))
         if best is not None:
             times.append(best)
     return sorted(times)
@@ -35,7 +36,6 @@ def test_the_search_finds_and_proves_the_best_plans_on_random_mixed_clusters(see
         result = search_mixed(
             scenario.columns,
             scenario.prices,
-            scenario.rest,
             memory_limit_bytes=scenario.limit_bytes,
             top=top,
             tolerance=0.0,

@@ -102,7 +102,6 @@ class MixedScenario:
     """A small model on several groups with a few strategies."""
 
     prices: GroupPrices
-    rest: ExposedPricer
     columns: Columns
     limit_bytes: float
 
@@ -132,10 +131,9 @@ def random_mixed(rng: random.Random) -> MixedScenario:
         )
         for pricer, gpus in zip(pricers, sizes, strict=True)
     ]
-    slowest = min(pricers, key=lambda item: item.model.flops)
+    slowest = min(range(len(groups)), key=lambda at: pricers[at].model.flops)
     return MixedScenario(
-        prices=GroupPrices(groups),
-        rest=slowest,
+        prices=GroupPrices(groups, slowest),
         columns=_columns(rng, model, sizes),
         limit_bytes=80e9,
     )
