@@ -1,5 +1,6 @@
 """Answers as text for a terminal: the ranked table, the certificate and the reasons for rejection."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -14,6 +15,8 @@ from planner.simulation import Simulation
 from planner.systems import SYSTEMS
 
 _SECONDS_PER_DAY = 86400.0
+_SHORT = re.compile(r"[a-z-]*\d[a-z0-9]*")
+"""A device name up to its first part with a digit: ``a100`` of ``a100-sxm-80gb``."""
 
 
 def result_to_text(result: SearchResult, scenario: Scenario) -> str:
@@ -179,11 +182,19 @@ def devices_label(plan: Plan, cluster: ClusterSpec) -> str:
     groups = plan.placement.device_groups
     if not groups:
         return f"all, each as {cluster.device.name}"
-    names = [cluster.groups[group].device.name for group in groups]
+    names = [_short_names(cluster)[group] for group in groups]
     runs = [(name, len(list(same))) for name, same in groupby(names)]
     if len(runs) == 1:
         return runs[0][0]
     return " ".join(f"{length}x{name}" if length > 1 else name for name, length in runs)
+
+
+def _short_names(cluster: ClusterSpec) -> list[str]:
+    """Return the names of the groups' devices, up to the first part with a digit where that tells them apart."""
+    names = [group.device.name for group in cluster.groups]
+    short = [_SHORT.match(name) for name in names]
+    found = [match[0] if match else name for match, name in zip(short, names, strict=True)]
+    return found if len(set(found)) == len(set(names)) else names
 
 
 def _system_notes(scenario: Scenario) -> Iterator[str]:

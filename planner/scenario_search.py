@@ -1,8 +1,11 @@
 """The certified search of a scenario, on one kind of GPU or on several."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from costmodel.cost import StrategyCost
 from costmodel.pricing import Pricer
+from costmodel.strategy import Strategy
 from planner.engine import EngineResult, search
 from planner.mixed.cluster import is_mixed
 from planner.mixed.relaxed import RelaxedRows
@@ -29,6 +32,20 @@ class Session:
     space: Space
     rows: RowPricer
     groups: MixedPricer | None = None
+
+    def cost(self, strategy: Strategy, device_groups: Sequence[int] = ()) -> StrategyCost:
+        """Return the prices of a strategy whose pipeline ranks run on the given device groups."""
+        if self.groups is None or not device_groups:
+            return self.pricer.cost(strategy)
+        return self.groups.cost(strategy, device_groups)
+
+    def price_shares(
+        self, strategy: Strategy, device_groups: Sequence[int] = ()
+    ) -> dict[str, float]:
+        """Return which share of the priced seconds is measured, interpolated and computed."""
+        if self.groups is None or not device_groups:
+            return self.pricer.price_shares(strategy)
+        return self.groups.price_shares(strategy, device_groups)
 
 
 def open_session(scenario: Scenario, pricer: Pricer | None = None) -> Session:

@@ -91,18 +91,10 @@ def _status(plans: tuple[Plan, ...], gap: float, tolerance: float) -> SearchStat
 
 
 def _plan(scenario: Scenario, session: Session, rank: int, found: RankedPlan) -> Plan:
-    groups, mixed = found.placement.device_groups, session.groups
-    if mixed is not None and groups:
-        cost, shares = (
-            mixed.cost(found.strategy, groups),
-            mixed.price_shares(found.strategy, groups),
-        )
-    else:
-        cost = session.pricer.cost(found.strategy)
-        shares = session.pricer.price_shares(found.strategy)
+    groups = found.placement.device_groups
     return build_plan(
         rank=rank,
-        cost=cost,
+        cost=session.cost(found.strategy, groups),
         placement=found.placement,
         iteration_s=found.iteration_ns / NS_PER_S,
         band=band_of(scenario),
@@ -111,7 +103,7 @@ def _plan(scenario: Scenario, session: Session, rank: int, found: RankedPlan) ->
         training=scenario.training,
         memory_limit_bytes=plan_limit_bytes(scenario, groups),
         demand_bytes=found.peak_kib * KIB,
-        price_shares=shares,
+        price_shares=session.price_shares(found.strategy, groups),
     )
 
 

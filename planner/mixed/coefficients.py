@@ -132,4 +132,4 @@ class MixedCoefficients:
     def over_kib(self, arrangement: Arrangement, groups: Sequence[int]) -> Ints:
         """Return by how many KiB every rank exceeds the limit of its group; negative where it fits."""
         limits = [self.by_group[group].limit_kib for group in groups]
-        return self.demands_kib(arrangement, groups) - np.array(limits)
+        return np.asarray(self.demands_kib(arrangement, groups) - np.array(limits))

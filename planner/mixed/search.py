@@ -147,3 +147,4 @@ class MixedSearch(Search):
     def _shortage(self, row: int) -> MemoryShortage | None:
         """Return nothing: what lacks on which group is not one number."""
         del row
+        return None

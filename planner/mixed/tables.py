@@ -5,6 +5,7 @@ window: how far a stage reaches from a cut follows from memory and from m t + D 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.coefficients import Ints
 from planner.mixed.coefficients import MixedCoefficients
-from planner.stage_tables import Mask, StageTables, stage_tables
+from planner.stage_tables import NEVER, Mask, StageTables, stage_tables
 from planner.windows import Windows, whole_windows
 
 MOST_ENTRIES = 6_000_000
@@ -80,28 +81,49 @@ class MixedTables:
     finish: Ints
 
 
-def mixed_tables(
-    given: MixedCoefficients, cutoff_ns: float, windows: Windows | None = None
-) -> MixedTables | None:
-    """Return the tables of all placements that fit and may take less than the cutoff.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateWindows:
+    """Lowest and highest position by cut and state; where a state cannot occur the lowest is above the highest.
 
-    Returns:
-        None where there is none.
+    ``tables`` and ``open`` are those of each group over all ranges, and which ranges fit and may stay below the cutoff.
+    """
+
+    usage: Usage
+    whole: Windows
+    low: Ints
+    high: Ints
+    tables: Sequence[StageTables]
+    open: Mask
+
+    def cuts(self) -> list[tuple[int, int]]:
+        """Return lowest and highest position of each cut over all its states."""
+        lives = self.low <= self.high
+        low, high = np.where(lives, self.low, NEVER), np.where(lives, self.high, -1)
+        return list(zip(low.min(axis=1).tolist(), high.max(axis=1).tolist(), strict=True))
+
+
+def state_windows(given: MixedCoefficients, cutoff_ns: float) -> StateWindows | None:
+    """Return the windows of all placements that fit and may take less than the cutoff; None where there are none."""
+    ranks, layers = given.shape.ranks, given.layers
+    if layers < ranks or sum(given.slots) < ranks:
+        return None
+    whole, usage = whole_windows(layers, ranks), Usage(given.slots)
+    tables = [stage_tables(item, whole) for item in given.by_group]
+    open_ = np.stack([_open(given, table, cutoff_ns) for table in tables])
+    low, high = _Reach(usage, whole, open_, layers).windows()
+    if not (low <= high).any(axis=1).all():
+        return None
+    return StateWindows(usage=usage, whole=whole, low=low, high=high, tables=tables, open=open_)
+
+
+def mixed_tables(given: MixedCoefficients, cutoff_ns: float) -> MixedTables | None:
+    """Return the tables of all placements that fit and may take less than the cutoff; None where there are none.
 
     Raises:
         OverflowError: The tables would be too large.
     """
-    ranks, layers = given.shape.ranks, given.layers
-    if layers < ranks or sum(given.slots) < ranks:
-        return None
-    windows = windows or whole_windows(layers, ranks)
-    tables = [stage_tables(item, windows) for item in given.by_group]
-    usage = Usage(given.slots)
-    open_ = np.stack([_open(given, table, cutoff_ns) for table in tables])
-    low, high = _Reach(usage, windows, open_, layers).windows()
-    if not (low[-1] <= high[-1]).any() or low[0, 0] > high[0, 0]:
-        return None
-    return _gathered(usage, windows, tables, open_, low, high)
+    windows = state_windows(given, cutoff_ns)
+    return None if windows is None else _gathered(windows)
 
 
 def _open(given: MixedCoefficients, table: StageTables, cutoff_ns: float) -> Mask:
@@ -163,10 +185,10 @@ class _Reach:
         return np.asarray(self.usage.used(stage)[:, group] < self.usage.slots[group])
 
 
-def _gathered(
-    usage: Usage, windows: Windows, tables: list[StageTables], open_: Mask, low: Ints, high: Ints
-) -> MixedTables:
+def _gathered(given: StateWindows) -> MixedTables:
     """Look the tables of ranges up by state and offset."""
+    usage, windows, tables = given.usage, given.whole, given.tables
+    open_, low, high = given.open, given.low, given.high
     groups, stages = len(tables), len(low) - 1
     width = int((high - low).max(where=high >= low, initial=0)) + 1
     if stages * groups * usage.states * width * width > MOST_ENTRIES:

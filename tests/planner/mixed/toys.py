@@ -131,10 +131,13 @@ def random_mixed(rng: random.Random) -> MixedScenario:
         )
         for pricer, gpus in zip(pricers, sizes, strict=True)
     ]
+    columns = _columns(rng, model, sizes)
+    if not len(columns):
+        return random_mixed(rng)
     slowest = min(range(len(groups)), key=lambda at: pricers[at].model.flops)
     return MixedScenario(
         prices=GroupPrices(groups, slowest),
-        columns=_columns(rng, model, sizes),
+        columns=columns,
         limit_bytes=80e9,
     )
 
