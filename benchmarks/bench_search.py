@@ -34,6 +34,24 @@ SCENARIOS: dict[str, tuple[float, dict[str, Any]]] = {
         ("deepseek-v3-2048", 1e-2, "deepseek-v3", "dgx-h100", 2048, 15360, 4096),
     )
 }
+# 24 layers on two kinds of GPUs, each stage on one of them: the size that a study of formulations used.
+SCENARIOS["mixed-32a100-32v100"] = (
+    0.0,
+    {
+        "model": {
+            "layers": 24,
+            "hidden": 6144,
+            "heads": 48,
+            "vocab": 50257,
+            "gated": False,
+            "tied": True,
+        },
+        "cluster": {
+            "groups": [{"name": "dgx-a100-40gb", "gpus": 32}, {"name": "dgx-1-32gb", "gpus": 32}]
+        },
+        "training": {"global_batch": 1024, "sequence": 2048},
+    },
+)
 TIME_LIMIT_S = 120.0
 
 

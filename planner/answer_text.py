@@ -105,18 +105,13 @@ def _runs_on(plan: Plan, stage: StageReport) -> str:
 
 
 def _overrun(plan: Plan) -> str:
-    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes - _limit(plan, stage))
-    over = fullest.memory_bytes - _limit(plan, fullest)
+    fullest = plan.tightest
+    over = fullest.memory_bytes - plan.limit_bytes(fullest)
     largest = max(fullest.memory.items(), key=lambda item: item[1])
     return (
         f"stage {plan.stages.index(fullest)} is {format_bytes(over)} over the limit at {fullest.peak_moment}; "
         f"its largest term is {largest[0]}, {format_bytes(largest[1])}"
     )
-
-
-def _limit(plan: Plan, stage: StageReport) -> float:
-    """Return what a stage may hold: the limit of its device, at most that of the plan."""
-    return min(plan.memory_limit_bytes, stage.memory_limit_bytes)
 
 
 def plans_table(plans: Sequence[Plan], scenario: Scenario) -> str:
@@ -207,7 +202,7 @@ def _system_notes(scenario: Scenario) -> Iterator[str]:
 
 
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
-    strategy = plan.strategy
+    strategy, tightest = plan.strategy, plan.tightest
     half = (plan.iteration_s_high - plan.iteration_s_low) / 2 / plan.iteration_s
     row = [
         str(plan.rank) + ("=" if plan.tied_with else ""),
@@ -221,7 +216,7 @@ def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
         f"{format_seconds(plan.iteration_s)} +-{half:.0%}",
         f"{plan.tokens_per_s:,.0f}",
         f"{plan.mfu:.1%}",
-        f"{plan.peak_memory_bytes / 2**30:.1f} / {plan.memory_limit_bytes / 2**30:.1f} GiB",
+        f"{tightest.memory_bytes / 2**30:.1f} / {plan.limit_bytes(tightest) / 2**30:.1f} GiB",
     ]
     if training.tokens:
         days = training.tokens / plan.tokens_per_s / _SECONDS_PER_DAY
@@ -242,7 +237,7 @@ def _recompute(plan: Plan) -> str:
 def _where_time_goes(plan: Plan) -> str:
     shares = sorted(plan.time.items(), key=lambda item: -item[1])
     parts = [f"{name} {seconds / plan.iteration_s:.0%}" for name, seconds in shares if seconds > 0]
-    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
+    fullest = plan.tightest
     memory = sorted(fullest.memory.items(), key=lambda item: -item[1])
     held = [f"{name} {size / 2**30:.1f}" for name, size in memory if size >= 2**28]
     index = plan.stages.index(fullest)

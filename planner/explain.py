@@ -157,8 +157,8 @@ def explain_slower(plan: Plan, best: Plan) -> str:
 
 def explain_memory(plan: Plan) -> str:
     """Say which stage exceeds the limit, by how much, and in which terms."""
-    stage = max(plan.stages, key=lambda item: item.memory_bytes)
-    over = stage.memory_bytes - plan.memory_limit_bytes
+    stage = plan.tightest
+    over = stage.memory_bytes - plan.limit_bytes(stage)
     terms = sorted(stage.memory.items(), key=lambda item: -item[1])[:4]
     held = ", ".join(f"{name} {size / GIB:.1f}" for name, size in terms)
     return (

@@ -106,11 +106,19 @@ class Plan:
         """Bytes of the fullest stage."""
         return max(stage.memory_bytes for stage in self.stages)
 
+    def limit_bytes(self, stage: StageReport) -> float:
+        """Return what a GPU of ``stage`` may hold."""
+        return min(self.memory_limit_bytes, stage.memory_limit_bytes)
+
+    @property
+    def tightest(self) -> StageReport:
+        """The stage with the least room under its limit: the fullest one where all have the same limit."""
+        return max(self.stages, key=lambda stage: stage.memory_bytes - self.limit_bytes(stage))
+
     @property
     def fits(self) -> bool:
-        """Whether every stage stays under the limit."""
-        within = all(stage.memory_bytes <= stage.memory_limit_bytes for stage in self.stages)
-        return within and self.peak_memory_bytes <= self.memory_limit_bytes
+        """Whether every stage stays under its limit."""
+        return self.tightest.memory_bytes <= self.limit_bytes(self.tightest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
