@@ -135,7 +135,9 @@ def grouped_even_bounds(
         chosen = np.flatnonzero(applies & (keys == key).all(axis=1))
         ranks, chunks, *held = (int(value) for value in key)
         shape = _Shape(len(part.kinds), ranks, chunks, tuple(held), uneven)
-        size = max(1, _MOST_ENTRIES // max(1, ranks * len(_assignments(shape))))
+        if not _assignments(shape):
+            continue
+        size = max(1, _MOST_ENTRIES // (ranks * len(_assignments(shape))))
         for at in range(0, len(chosen), size):
             some = chosen[at : at + size]
             best[some] = _Bounds(given.at(some), part, some, shape).least()
@@ -146,7 +148,7 @@ class _Bounds:
     """Arrays over (row, placement, rank); all rows have the same even placements."""
 
     def __init__(self, given: GroupTimes, part: TimeRows, some: Ints, shape: _Shape) -> None:
-        self.shape, self.found = shape, _assignments(shape)
+        self.shape, found = shape, _assignments(shape)
         self.microbatches = part.microbatches[some][:, None, None]
         self.hop = part.hop[some][:, None, None] * np.arange(shape.ranks)
         names = [SCHEDULES[code] for code in part.schedule[some].tolist()]
@@ -154,16 +156,14 @@ class _Bounds:
         self.again = part.recompute_all[some]
         self.times, self.finish = given
         counts = _prefix_counts(part.kinds)
-        cuts = np.array([item.cuts for item in self.found], dtype=np.int64)
-        self.groups = np.array([item.groups for item in self.found], dtype=np.int64)
-        held = counts[cuts[:, 1:]] - counts[cuts[:, :-1]] if len(cuts) else np.zeros((0, 0, 0))
+        cuts = np.array([item.cuts for item in found], dtype=np.int64)
+        self.groups = np.array([item.groups for item in found], dtype=np.int64)
+        held = counts[cuts[:, 1:]] - counts[cuts[:, :-1]]
         self.first = held[:, : shape.ranks]
         self.held = held.reshape(len(cuts), shape.chunks, shape.ranks, -1).sum(axis=1)
 
     def least(self) -> IntColumn:
-        """Return the smallest of the placements' bounds by row; 0 where there is none."""
-        if not self.found:
-            return np.zeros(len(self.again), dtype=np.int64)
+        """Return the smallest of the placements' bounds by row."""
         forward = [item.forward for item in self.times]
         backward = [item.backward for item in self.times]
         extra = self.shape.chunks - 1

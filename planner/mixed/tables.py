@@ -103,11 +103,17 @@ class StateWindows:
 
 
 def state_windows(given: MixedCoefficients, cutoff_ns: float) -> StateWindows | None:
-    """Return the windows of all placements that fit and may take less than the cutoff; None where there are none."""
+    """Return the windows of all placements that fit and may take less than the cutoff; None where there are none.
+
+    Raises:
+        OverflowError: The tables of ranges would be too large.
+    """
     ranks, layers = given.shape.ranks, given.layers
     if layers < ranks or sum(given.slots) < ranks:
         return None
     whole, usage = whole_windows(layers, ranks), Usage(given.slots)
+    if whole.ranges > MOST_ENTRIES:
+        raise OverflowError("too many ranges of layers for tables")
     tables = [stage_tables(item, whole) for item in given.by_group]
     open_ = np.stack([_open(given, table, cutoff_ns) for table in tables])
     low, high = _Reach(usage, whole, open_, layers).windows()

@@ -12,6 +12,7 @@ from planner.solver.mixed_constraints import MixedConstraints
 from planner.solver.mixed_variables import MixedVariables
 from planner.solver.model import Effort, run_solver
 from planner.solver.objective import minimise_iteration
+from planner.windows import whole_windows
 
 
 class MixedOutcome(NamedTuple):
@@ -37,11 +38,11 @@ def solve_assignment(
     effort: Effort,
 ) -> MixedOutcome:
     """Find cuts and groups with the smallest rows below ``cutoff_ns``, or prove that there are none."""
-    windows = state_windows(given, cutoff_ns)
-    if windows is None:
+    windows = _windows(given, cutoff_ns)
+    if not windows:
         return MixedOutcome(cutoff_ns, None, 0.0)
     model = cp_model.CpModel()
-    variables = MixedVariables(model, given, windows.cuts(), cutoff_ns)
+    variables = MixedVariables(model, given, windows, cutoff_ns)
     MixedConstraints(variables, paths).add_all()
     minimise_iteration(variables)
     if hint is not None:
@@ -56,6 +57,16 @@ def solve_assignment(
         for literals in variables.on
     )
     return MixedOutcome(run.bound_ns, Assignment(cuts, groups), run.effort)
+
+
+def _windows(given: MixedCoefficients, cutoff_ns: int) -> list[tuple[int, int]]:
+    """Return lowest and highest position of each cut; empty where nothing can stay below the cutoff."""
+    try:
+        windows = state_windows(given, cutoff_ns)
+        return windows.cuts() if windows else []
+    except OverflowError:
+        low, high = whole_windows(given.layers, given.shape.ranks)
+        return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
 def _hint(model: cp_model.CpModel, variables: MixedVariables, hint: Assignment) -> None:

@@ -119,7 +119,9 @@ def test_too_many_ranks_for_a_group_are_named(
 def test_memory_sweeps_of_a_mixed_cluster_fall_step_by_step(
     scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(monkeypatch, capsys, "whatif", scenario, "--memory", "sweep", "--json", "-")
+    scenario.write_text(SCENARIO.replace("pp: [2, 4]", "pp: [2], micro_batch: [1], tp: [1, 2]"))
+    asked = ("whatif", scenario, "--memory", "sweep", "--json", "-")
+    code, out, _ = run(monkeypatch, capsys, *asked)
     steps = json.loads(out)["steps"]
     assert code == 0
     assert len(steps) > 1

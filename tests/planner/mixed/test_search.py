@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from costmodel.simulator import iteration_ns
 from planner.coefficients import coefficients
+from planner.mixed.even import placements, with_recomputation
 from planner.mixed.search import search_mixed
 from tests.planner import synthetic
 from tests.planner.mixed.toys import MixedScenario, brute_force, random_mixed
@@ -25,6 +27,41 @@ def best_times(scenario: MixedScenario) -> list[int]:
         if best is not None:
             times.append(best)
     return sorted(times)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_frameworks_that_split_evenly_choose_among_equal_stages_on_blocks_of_groups(
+    seed: int,
+) -> None:
+    rng = random.Random(50 + seed)
+    for _ in range(6):
+        scenario = random_mixed(rng)
+        result = search_mixed(
+            scenario.columns,
+            scenario.prices,
+            memory_limit_bytes=scenario.limit_bytes,
+            top=1,
+            tolerance=0.0,
+            uneven=False,
+        )
+        best = min(even_times(scenario), default=None)
+        held = [plan for plan in result.ranked if plan.placement.device_groups]
+        if held:
+            assert held[0].iteration_ns == best
+        assert bool(result.ranked) >= (best is not None)
+
+
+def even_times(scenario: MixedScenario) -> list[int]:
+    """Return the iterations of all even placements of strategies that a group can hold."""
+    times = []
+    for row in range(len(scenario.columns)):
+        strategy = scenario.columns.strategy(row)
+        given = scenario.prices.coefficients(strategy, scenario.limit_bytes)
+        for chosen in placements(given, uneven=False):
+            arrangement = with_recomputation(given, chosen)
+            if arrangement is not None:
+                times.append(iteration_ns(given.work(arrangement, chosen.groups)))
+    return times
 
 
 @pytest.mark.parametrize("seed", range(8))

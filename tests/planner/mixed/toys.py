@@ -189,12 +189,17 @@ def brute_force(given: MixedCoefficients) -> int | None:
     """Return the fastest simulated iteration over all cuts, recomputations and assignments; None if none fits."""
     if given.shape.chunks > 1:
         return _best_even(given)
-    times = [
-        iteration_ns(given.work(arrangement, groups))
-        for arrangement in all_arrangements(given)
-        for groups in all_groups(given)
-        if (given.over_kib(arrangement, groups) <= 0).all()
-    ]
+    times, assigned = [], list(all_groups(given))
+    for arrangement in all_arrangements(given):
+        fits = [
+            (item.demands_kib(arrangement).max(axis=0) <= item.limit_kib).tolist()
+            for item in given.by_group
+        ]
+        times += [
+            iteration_ns(given.work(arrangement, groups))
+            for groups in assigned
+            if all(fits[group][rank] for rank, group in enumerate(groups))
+        ]
     return min(times, default=None)
 
 
