@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodel.graph import Layer, Operator
+from costmodel.lanes import highest, lowest
 from costmodel.memory_behaviour import MemoryBehaviour
 from costmodel.spec import AttentionSpec
 
@@ -67,12 +68,14 @@ def layer_kept(layer: Layer, hidden: int, shape: LocalShape, behaviour: MemoryBe
         dropped += square if "core_attn" in modules else 0.0
         dropped += size if _is_repeated(operator, modules, hidden, routed=routed) else 0.0
         outputs += _matmul_output(operator, shape, behaviour)
-        widest = max(widest, _flow(operator, shape, behaviour))
-    entry = layer.output_bytes_per_sample * shape.samples
-    entry = entry or behaviour.element * hidden * shape.tokens / shape.residual
+        widest = highest(widest, _flow(operator, shape, behaviour))
+    if layer.output_bytes_per_sample:
+        entry = layer.output_bytes_per_sample * shape.samples
+    else:
+        entry = behaviour.element * hidden * shape.tokens / shape.residual
     selective = whole - dropped
     if behaviour.selective == "operators" and not behaviour.modules:
-        selective = min(whole, entry + outputs)
+        selective = lowest(whole, entry + outputs)
     if behaviour.selective == "alternate" and not behaviour.modules:
         selective = (whole + entry) / 2
     return Kept(whole=whole, selective=selective, input=entry, widest=widest)
@@ -172,7 +175,7 @@ def _core(spec: AttentionSpec, shape: LocalShape, size: float) -> float:
     if spec.latent:
         width = 2 * spec.qk_width / shape.tp + spec.value_width / shape.tp
     else:
-        shared = max(spec.kv_heads / shape.tp, 1.0)
+        shared = highest(spec.kv_heads / shape.tp, 1.0)
         width = spec.qk_width / shape.tp + 2 * shared * spec.head_dim
     statistics = 4.0 * spec.heads / shape.tp if shape.flash else 0.0
     return (size * width + statistics) * shape.tokens

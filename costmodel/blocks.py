@@ -4,7 +4,6 @@ Everything that overlaps does so within a layer: its exposed part is a constant 
 stay affine in its content and bounds on them stay valid.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +12,17 @@ from costmodel.events import Collective, CommEvent, ComputeEvent
 from costmodel.frameworks import Framework, element_bytes
 from costmodel.graph import Layer, Operator
 from costmodel.groups import Group, Groups
-from costmodel.lanes import highest, lowest, smooth_highest
+from costmodel.lanes import (
+    choose,
+    highest,
+    holds,
+    log2,
+    lowest,
+    pick,
+    power,
+    rounded,
+    smooth_highest,
+)
 from costmodel.local_parameters import LocalElements, adapted, layer_elements
 from costmodel.memory_behaviour import memory_behaviour
 from costmodel.prices import EventPrices
@@ -77,7 +86,7 @@ class LayerPricer:
 
     def compute(self, event: ComputeEvent) -> float:
         """Return the seconds of one compute event."""
-        return self._prices.compute([event])(event)
+        return self._prices.compute([event])[0]
 
     def price(self, layer: Layer, local: Local) -> LayerSeconds:
         """Return the seconds of ``layer`` on one rank and micro-batch."""
@@ -103,7 +112,7 @@ class LayerPricer:
             gather=gather,
             reduce=reduce,
             near=near,
-            steps=len(self._rows(layer)) * math.log2(local.tp),
+            steps=len(self._rows(layer)) * log2(local.tp),
             selective=self._selective(layer, works, forward, comm[0]),
         )
 
@@ -118,9 +127,9 @@ class LayerPricer:
 
     def _sum(self, events: Sequence[tuple[Part, ComputeEvent]]) -> Seconds:
         seconds: Seconds = dict.fromkeys(COMPUTE_TERMS, 0.0)
-        price = self._prices.compute([event for _, event in events])
-        for part, event in events:
-            seconds[part] = seconds[part] + price(event)
+        prices = self._prices.compute([event for _, event in events])
+        for (part, _), price in zip(events, prices, strict=True):
+            seconds[part] = seconds[part] + price
         return seconds
 
     def held(self, layer: Layer) -> LocalElements:
@@ -138,7 +147,7 @@ class LayerPricer:
         return self._prices.comm(
             CommEvent(
                 collective=name,
-                bytes=round(size),
+                bytes=rounded(size),
                 group_size=group.size,
                 per_node=group.per_node,
                 level=group.level,
@@ -147,11 +156,14 @@ class LayerPricer:
 
     def all_reduce_pair(self, size: float, group: Group) -> float:
         """Return an all-reduce, or the reduce-scatter and all-gather that replace it."""
-        if self._strategy.sequence_parallel:
-            return self.collective("reduce_scatter", size, group) + self.collective(
-                "all_gather", size, group
-            )
-        return self.collective("all_reduce", size, group)
+        return choose(
+            self._strategy.sequence_parallel,
+            lambda: (
+                self.collective("reduce_scatter", size, group)
+                + self.collective("all_gather", size, group)
+            ),
+            lambda: self.collective("all_reduce", size, group),
+        )
 
     def _layer_comm(
         self, layer: Layer, local: Local, forward: Seconds, beside: Seconds, passes: int
@@ -199,12 +211,16 @@ class LayerPricer:
         (Korthikanti et al. 2022). In the backward all but one gather can hide behind weight gradients.
         """
         rows = self._rows(layer)
-        if not rows or local.tp == 1:
+        if not rows or not holds(local.tp > 1):
             return 0.0
         size = local.tokens * rows[0].outputs * self.weight_bytes
         whole, open_part = len(rows) * self.all_reduce_pair(size, self.groups.tp), 0.0
-        if passes == 2 and self._strategy.sequence_parallel:
-            open_part = len(rows) * self.collective("all_gather", size, self.groups.tp)
+        if passes == 2:
+            open_part = choose(
+                self._strategy.sequence_parallel,
+                lambda: len(rows) * self.collective("all_gather", size, self.groups.tp),
+                lambda: 0.0,
+            )
             whole = whole + open_part
         if self.framework.tp_overlap:
             return self._hidden(whole, beside)
@@ -223,7 +239,7 @@ class LayerPricer:
         (DeepSpeed-Ulysses, arXiv 2309.14509) stands still.
         """
         cores = [op for op in layer.operators if op.kind == "attention"]
-        if not cores or self._strategy.cp == 1:
+        if not cores or not holds(self._strategy.cp > 1):
             return 0.0
         total = 0.0
         for core in cores:
@@ -233,7 +249,7 @@ class LayerPricer:
     def _exchange(self, core: Operator, local: Local, attention: float, passes: int) -> float:
         spec, cp = attention_of(core), self._strategy.cp
         heads = -(-spec.heads // local.tp)
-        kv = max(1, -(-spec.kv_heads // local.tp))
+        kv = highest(1, -(-spec.kv_heads // local.tp))
         head = (core.inputs + core.outputs) / (2 * spec.heads)
         group = self.groups.cp
         if self.framework.context_exchange == "all_to_all":
@@ -244,7 +260,7 @@ class LayerPricer:
         hop = self._prices.comm(
             CommEvent(
                 collective="send_recv",
-                bytes=round(size),
+                bytes=rounded(size),
                 group_size=2,
                 per_node=1,
                 level=group.level,
@@ -260,12 +276,16 @@ class LayerPricer:
         total = 0.0
         for operator in routed:
             size = expert_tokens(operator, local) * operator.inputs * self.weight_bytes
-            if self._strategy.ep > 1:
+            if holds(self._strategy.ep > 1):
                 sent = size / local.etp * self._crossing(operator)
                 total = total + 2 * self.collective("all_to_all", sent, self.groups.ep)
-            if local.etp > 1:
-                total = total + self.all_reduce_pair(size, self.groups.tp)
+            total = total + self._expert_reduction(size, local)
         return total
+
+    def _expert_reduction(self, size: float, local: Local) -> float:
+        return choose(
+            local.etp > 1, lambda: self.all_reduce_pair(size, self.groups.tp), lambda: 0.0
+        )
 
     def _crossing(self, operator: Operator) -> float:
         """Return the share of routed copies that are sent when a token goes to each node only once.
@@ -274,28 +294,32 @@ class LayerPricer:
         """
         group = self.groups.ep
         nodes = group.size / group.per_node
-        if not self.framework.node_dispatch or nodes <= 1:
+        if not self.framework.node_dispatch:
             return 1.0
-        return nodes * (1.0 - (1.0 - 1.0 / nodes) ** operator.topk) / operator.topk
+        met = nodes * (1.0 - power(1.0 - 1.0 / nodes, operator.topk)) / operator.topk
+        return pick(nodes <= 1, 1.0, met)
 
     def _sharded(self, layer: Layer) -> tuple[float, float, float]:
         """Return one gather of the layer's parameters, one reduction of its gradients, and the near share."""
         zero, framework = self._strategy.zero, self.framework
-        if zero < 2:
+        if not holds(zero >= 2):
             return 0.0, 0.0, 0.0
         width = self.weight_bytes
         held = self.held(layer)
         gathered = held.total * (framework.gather_bytes or width)
         reduced = (held.dense + held.expert) * (framework.reduce_bytes or width)
         shard, replicate = self.groups.shard, self.groups.replicate
-        gather = (
-            self.collective("all_gather", gathered, shard) if zero == 3 or framework.fsdp else 0.0
+        gather = choose(
+            (zero == 3) | framework.fsdp,
+            lambda: self.collective("all_gather", gathered, shard),
+            lambda: 0.0,
         )
         reduce = self.collective("reduce_scatter", reduced, shard)
         reduce = reduce + self.collective("all_reduce", reduced / shard.size, replicate)
-        scale = self.constants[framework.zero3] if framework.zero3 and zero == 3 else 1.0
+        scale = pick(zero == 3, self.constants[framework.zero3], 1.0) if framework.zero3 else 1.0
         near = self.collective("all_gather", gathered, replace(shard, level=0))
-        return gather * scale, reduce * scale, near
+        shards = zero >= 2
+        return gather * scale * shards, reduce * scale * shards, near * shards
 
     def _selective(
         self, layer: Layer, works: Sequence[Work], forward: Seconds, comm: Seconds
@@ -305,8 +329,15 @@ class LayerPricer:
         "core" repeats the attention core (Korthikanti et al. 2022), "operators" everything but every second
         matmul and the attention (torchtitan), "alternate" every second layer, "norms" norms and activations.
         """
-        if self._strategy.recompute != "selective":
+        selective = self._strategy.recompute == "selective"
+        if not holds(selective):
             return {}
+        repeated = self._repeated(layer, works, forward, comm)
+        return {name: value * selective for name, value in repeated.items()}
+
+    def _repeated(
+        self, layer: Layer, works: Sequence[Work], forward: Seconds, comm: Seconds
+    ) -> Seconds:
         if self.framework.selective == "core":
             return {"attention": forward["attention"]}
         if self.framework.selective == "alternate":

@@ -7,12 +7,15 @@ reduce-scatter run as rings whose steps grow with the ranks, an all-reduce takes
 two algorithms). Thakur, Rabenseifner, Gropp 2005 give the byte counts 2 (n-1)/n and (n-1)/n.
 """
 
-import math
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
 
 from costmodel.constants import Constants
 from costmodel.events import CommEvent
 from costmodel.groups import domain
-from costmodel.lanes import highest, lowest
+from costmodel.lanes import has_lanes, highest, log2, lowest, pick
 from costmodel.spec import ClusterSpec
 
 # Share of the buffer that a rank sends, as (multiple of (n-1)/n).
@@ -21,16 +24,26 @@ _VOLUME = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_
 
 def comm_seconds(event: CommEvent, cluster: ClusterSpec, constants: Constants) -> float:
     """Return the seconds of ``event`` when nothing else runs beside it."""
-    if event.group_size < 2 or event.bytes == 0:
+    nothing = (event.group_size < 2) | (event.bytes == 0)
+    if not has_lanes(nothing) and nothing:
         return 0.0
     if event.collective == "send_recv":
-        rate = _bandwidth(cluster, constants, event.level, 2)
-        return event.bytes / rate + constants["latency.launch"]
+        rate = _at_level(event.level, lambda index: _bandwidth(cluster, constants, index, 2))
+        return pick(nothing, 0.0, event.bytes / rate + constants["latency.launch"])
     time = 0.0
-    for index in range(event.level + 1):
+    for index in range(int(np.max(event.level)) + 1):
         rate = _bandwidth(cluster, constants, index, event.per_node)
-        time = highest(time, _level_bytes(event, cluster, index) / rate)
-    return time + _latency(event, cluster, constants)
+        needed = _level_bytes(event, cluster, index) / rate
+        time = highest(time, pick(index <= event.level, needed, 0.0))
+    return pick(nothing, 0.0, time + _latency(event, cluster, constants))
+
+
+def _at_level(level: int, value: Callable[[int], float]) -> float:
+    """Return a quantity of a link level, lane by lane."""
+    if not has_lanes(level):
+        return value(level)
+    values = [value(index) for index in range(int(np.max(level)) + 1)]
+    return cast("float", np.array(values)[level])
 
 
 def _level_bytes(event: CommEvent, cluster: ClusterSpec, index: int) -> float:
@@ -40,7 +53,7 @@ def _level_bytes(event: CommEvent, cluster: ClusterSpec, index: int) -> float:
     if not _is_network(cluster, index):
         if event.collective == "all_to_all":
             return volume * (inside - 1) / size
-        return volume * (size - 1) / size if inside > 1 else 0.0
+        return pick(inside > 1, volume * (size - 1) / size, 0.0)
     if event.collective == "all_to_all":
         return volume * (size - inside) / size
     return volume * (size - 1) / size / inside
@@ -54,10 +67,12 @@ def _bandwidth(cluster: ClusterSpec, constants: Constants, index: int, ranks: in
     """
     level = cluster.levels[index]
     rate = level.bandwidth_bytes_per_s * constants.of("link", level.kind)
-    if level.kind == "nvlink" and ranks < level.gpus:
-        return rate * max(1, ranks - 1) / (level.gpus - 1)
+    if level.kind == "nvlink":
+        shared = rate * highest(1, ranks - 1) / max(1, level.gpus - 1)
+        return pick(ranks < level.gpus, shared, rate)
     # Small rings use fewer channels: 0.86, 0.97, 0.99 of the rate with 2, 4, 8 ranks (nccl-tests, A100).
-    return rate * (1.0 - 0.56 / max(2, ranks) ** 2) if level.kind == "nvswitch" else rate
+    used = highest(2, ranks)
+    return rate * (1.0 - 0.56 / (used * used)) if level.kind == "nvswitch" else rate
 
 
 def _is_network(cluster: ClusterSpec, index: int) -> bool:
@@ -67,15 +82,16 @@ def _is_network(cluster: ClusterSpec, index: int) -> bool:
 
 def _latency(event: CommEvent, cluster: ClusterSpec, constants: Constants) -> float:
     """Return launch and steps; a step costs the level's latency times its constant."""
-    inside, nodes = event.per_node, max(1, event.group_size // event.per_node)
+    inside, nodes = event.per_node, highest(1, event.group_size // event.per_node)
     near = cluster.levels[0].latency_s * constants["latency.node"]
-    far = cluster.levels[event.level].latency_s * constants["latency.network"]
+    step = _at_level(event.level, lambda index: cluster.levels[index].latency_s)
+    far = step * constants["latency.network"]
     launch = constants["latency.launch"]
     if event.collective == "all_to_all":
         return launch + (inside - 1) * near + (nodes - 1) * far
-    through = near * constants["latency.pass"] if nodes > 1 else near
+    through = pick(nodes > 1, near * constants["latency.pass"], near)
     ring = (event.group_size - nodes) * through + (nodes - 1) * far
     if event.collective != "all_reduce":
         return launch + ring
-    tree = 2 * (inside - 1) * near + 2 * math.log2(nodes) * far
+    tree = 2 * (inside - 1) * near + 2 * log2(nodes) * far
     return launch + lowest(2 * ring, tree)

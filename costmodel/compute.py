@@ -5,8 +5,9 @@ kernels alone; host launches, overlap and frameworks' repetitions are the busine
 elementwise factor, which says how well a framework fuses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from costmodel.constants import Constants
 from costmodel.events import ComputeEvent
 from costmodel.frameworks import Framework
+from costmodel.lanes import has_lanes, smooth_highest
 from costmodel.spec import DeviceSpec
 
 _Array = NDArray[Any]
@@ -53,6 +55,48 @@ _ROW_BYTES: Mapping[tuple[str, str], float] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Events of one op as rows of sizes: each event has as many rows as its sizes have lanes.
+
+    Attributes:
+        events: The events.
+        shapes: (rows, sizes).
+        lanes: Rows of each event.
+    """
+
+    events: Sequence[ComputeEvent]
+    shapes: _Array
+    lanes: int
+
+    @classmethod
+    def of(cls, events: Sequence[ComputeEvent]) -> "_Batch":
+        """Return the rows of events with equally many sizes."""
+        if not any(has_lanes(size) for event in events for size in event.shape):
+            return cls(events, np.array([event.shape for event in events], float), 1)
+        full = np.broadcast_arrays(*(size for event in events for size in event.shape))
+        sizes = np.array(full, float).reshape(len(events), -1, len(full[0]))
+        return cls(events, sizes.swapaxes(1, 2).reshape(-1, sizes.shape[1]), sizes.shape[2])
+
+    def columns(self) -> list[_Array]:
+        """Return each size as a column (rows, 1)."""
+        return [_column(column) for column in self.shapes.T]
+
+    def each(self, values: Iterable[float]) -> _Array:
+        """Return one value per event, which may have lanes of constants, as (rows, lanes of constants or 1)."""
+        stacked = np.array(list(values), float)
+        rows = stacked.reshape(-1, 1) if stacked.ndim == 1 else stacked
+        return np.repeat(rows, self.lanes, axis=0)
+
+    def backward(self) -> _Array:
+        """Return 1 for backward events, 0 for forward ones, as a column."""
+        return self.each(event.direction == "backward" for event in self.events)
+
+    def element_bytes(self) -> _Array:
+        """Return the bytes of an element as a column."""
+        return self.each(_element_bytes(event.dtype) for event in self.events)
+
+
 class ComputePricer:
     """Prices compute events of one device under one framework.
 
@@ -67,7 +111,7 @@ class ComputePricer:
         self._bandwidth = device.bandwidth_bytes_per_s * constants["memory.efficiency"]
         self._elementwise = constants.of("elementwise", framework.elementwise)
         self._activation = constants.of("activation", framework.elementwise)
-        self._methods: Mapping[str, Callable[[Sequence[ComputeEvent]], Any]] = {
+        self._methods: Mapping[str, Callable[[_Batch], Any]] = {
             "matmul": self._matmuls,
             "grouped_matmul": self._matmuls,
             "flash_attention": self._flash,
@@ -88,9 +132,9 @@ class ComputePricer:
             by_op.setdefault(event.op, []).append(index)
         result: list[float] = [0.0] * len(events)
         for op, indices in by_op.items():
-            prices = self._methods.get(op, self._rows)([events[index] for index in indices])
-            listed = prices.tolist() if prices.ndim == 1 else list(prices)
-            for index, price in zip(indices, listed, strict=True):
+            batch = _Batch.of([events[index] for index in indices])
+            prices = self._methods.get(op, self._rows)(batch)
+            for index, price in zip(indices, _by_event(prices, batch.lanes), strict=True):
                 result[index] = price
         return result
 
@@ -105,46 +149,47 @@ class ComputePricer:
         nominal = peaks.get("bf16", peaks.get("fp16", peaks.get("fp32", 0.0)))
         return nominal * constants.of_device("matmul.ceiling", self._device)
 
-    def _matmuls(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _matmuls(self, batch: _Batch) -> Any:
         """Price matmuls (M, N, K) and grouped ones (experts, M, N, K) by their best tile.
 
         Whole waves of tiles run on the multiprocessors; each tile pays a prologue in units of K. Time is the
         rounded maximum of that and of moving operands and result once.
         """
-        shapes = np.array([(1, *e.shape) if len(e.shape) == 3 else e.shape for e in events], float)
-        seconds = self._tiled(shapes, [event.dtype for event in events])
-        grouped = _column(np.array([event.op == "grouped_matmul" for event in events], float))
+        *groups, m, n, k = batch.columns()
+        count = groups[0] if groups else np.ones_like(m)
+        seconds = self._tiled((count, m, n, k), batch)
+        grouped = batch.each(event.op == "grouped_matmul" for event in batch.events)
         slow = 1.0 + grouped * (1.0 / np.asarray(self._constants["matmul.grouped"]) - 1.0)
-        return _narrow(seconds * slow + np.asarray(self._constants["kernel.gap"]))
+        return seconds * slow + np.asarray(self._constants["kernel.gap"])
 
-    def _tiled(self, shapes: _Array, dtypes: Sequence[str]) -> _Array:
-        """Return (events, lanes) seconds of (groups, M, N, K) matmuls."""
-        groups, m, n, k = (_column(shapes[:, index]) for index in range(4))
+    def _tiled(self, sizes: tuple[_Array, _Array, _Array, _Array], batch: _Batch) -> Any:
+        """Return the seconds of matmuls given as columns of groups, M, N, K, in the events' dtypes."""
+        groups, m, n, k = sizes
         constants, sms = self._constants, float(self._device.multiprocessors)
-        peak = _row([self.peak(dtype) for dtype in dtypes])
-        width = _column(np.array([_element_bytes(dtype) for dtype in dtypes], float))
+        dtypes = [event.dtype for event in batch.events]
+        peak = batch.each(self.peak(dtype) for dtype in dtypes)
+        width = batch.element_bytes()
         work, depth = _best_tiles(groups, m, n, k, sms)
-        step = _column(np.array([_ALIGNED.get(dtype, 8) for dtype in dtypes], float))
+        step = batch.each(_ALIGNED.get(dtype, 8) for dtype in dtypes)
         awkward = ((n % step > 0) | (k % step > 0)).astype(float)
         slow = 1.0 + awkward * (np.asarray(constants["matmul.misaligned"]) - 1.0)
         busy = work * (depth + np.asarray(constants["matmul.prologue"])) * slow / peak
         moved = groups * (m * k + n * k + m * n) * width / self._bandwidth
-        return _round_maximum(busy, moved)
+        return _rounded_maximum(busy, moved)
 
-    def _flash(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _flash(self, batch: _Batch) -> Any:
         """Price flash attention (batch, heads, kv_heads, queries, keys, qk_dim, v_dim, causal, window).
 
         FLOPs are 2 queries keys (qk_dim + v_dim), half of them under a causal mask (FlashAttention-2,
         arXiv 2307.08691), 2.5 times in the backward, which recomputes the scores.
         """
-        shapes = np.array([event.shape for event in events], float)
-        batch, heads, _, queries, keys, qk, v, causal, window = (_column(c) for c in shapes.T)
-        backward = _column(np.array([e.direction == "backward" for e in events], float))
+        samples, heads, _, queries, keys, qk, v, causal, window = batch.columns()
+        backward = batch.backward()
         constants = self._constants
         context = np.where(causal > 0, keys / 2.0, keys)
         # A window w lets a token see w keys; below 2 w the causal triangle is the shorter.
         context = np.where(window > 0, np.minimum(context, window), context)
-        flops = 2.0 * batch * heads * queries * context * (qk + v) * (1.0 + 1.5 * backward)
+        flops = 2.0 * samples * heads * queries * context * (qk + v) * (1.0 + 1.5 * backward)
         share = constants.of_device(f"attention.{self._framework.attention}", self._device)
         speed = self.nominal16() * np.asarray(share)
         speed = speed * (1.0 - backward + backward * np.asarray(constants["attention.backward"]))
@@ -152,85 +197,73 @@ class ComputePricer:
         short = 1.0 + np.asarray(constants["attention.short"]) / reach
         padded = np.where(qk % 64 > 0, np.ceil(qk / 64) * 64 / qk, 1.0)
         narrow = (128.0 / np.clip(qk, 32, 128)) ** np.asarray(constants["attention.narrow"])
-        return _narrow(
-            flops * padded * short * narrow / speed + np.asarray(constants["kernel.gap"])
-        )
+        return flops * padded * short * narrow / speed + np.asarray(constants["kernel.gap"])
 
     def nominal16(self) -> float:
         """Return the nominal dense 16-bit peak in FLOP/s."""
         peaks = self._device.peak_flops
         return peaks.get("bf16", peaks.get("fp16", peaks.get("fp32", 0.0)))
 
-    def _standard(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _standard(self, batch: _Batch) -> Any:
         """Price unfused attention: batched matmuls and passes over the full score matrix.
 
         Forward are scores Q K^T (queries, keys, qk_dim) and their product with V (queries, v_dim, keys); backward
         two of each kind. Scores are not halved under a causal mask. A fused scale-mask-softmax-dropout reads and
         writes 9 bytes per 16-bit score forward, 11 backward, if Megatron's kernel takes the shape.
         """
-        shapes = np.array([event.shape for event in events], float)
-        batch, heads, _, queries, keys, qk, v, _, _ = shapes.T
-        backward = np.array([e.direction == "backward" for e in events], float)
-        dtypes, constants = [event.dtype for event in events], self._constants
-        count = batch * heads
+        samples, heads, _, queries, keys, qk, v, _, _ = batch.columns()
+        backward, constants = batch.backward(), self._constants
+        count = samples * heads
         qk_steps, v_steps = (
             np.where(width % 8, width, np.ceil(width / 64) * 64) for width in (qk, v)
         )
-        products = self._tiled(np.stack([count, queries, keys, qk_steps], 1), dtypes)
-        products = products + self._tiled(np.stack([count, queries, v_steps, keys], 1), dtypes)
-        batched = products * _column(1.0 + backward) / np.asarray(constants["attention.batched"])
-        width = np.array([_element_bytes(dtype) for dtype in dtypes], float)
-        refused = _column(((count % 4 > 0) | (keys > 2048)).astype(float))
+        products = self._tiled((count, queries, keys, qk_steps), batch)
+        products = products + self._tiled((count, queries, v_steps, keys), batch)
+        batched = products * (1.0 + backward) / np.asarray(constants["attention.batched"])
+        refused = ((count % 4 > 0) | (keys > 2048)).astype(float)
         slow = 1.0 + refused * (np.asarray(constants["attention.unfused"]) - 1.0)
-        passes = _column((9.0 + 2.0 * backward) * width / 2.0 * count * queries * keys)
+        width = batch.element_bytes()
+        passes = (9.0 + 2.0 * backward) * width / 2.0 * count * queries * keys
         moved = passes * slow * np.asarray(constants["attention.scores"]) / self._bandwidth
-        return _narrow(batched + moved + 3.0 * np.asarray(constants["kernel.gap"]))
+        return np.asarray(batched + moved + 3.0 * np.asarray(constants["kernel.gap"]))
 
-    def _activations(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _activations(self, batch: _Batch) -> Any:
         """Price activations (tokens, inputs, outputs): read inputs, write outputs, twice in backward."""
-        shapes = np.array([event.shape for event in events], float)
-        tokens, inputs, outputs = (_column(c) for c in shapes.T)
-        backward = _column(np.array([e.direction == "backward" for e in events], float))
-        width = _column(np.array([_element_bytes(event.dtype) for event in events], float))
-        values = tokens * (inputs * (1.0 + backward) + outputs)
-        moved = values * width * self._activation / self._bandwidth
-        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
+        tokens, inputs, outputs = batch.columns()
+        values = tokens * (inputs * (1.0 + batch.backward()) + outputs)
+        moved = values * batch.element_bytes() * self._activation / self._bandwidth
+        return moved + np.asarray(self._constants["kernel.gap"])
 
-    def _rows(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _rows(self, batch: _Batch) -> Any:
         """Price row-wise kernels (tokens, width) by the bytes of ``_ROW_BYTES``."""
-        shapes = np.array([event.shape for event in events], float)
-        per_element = np.array([_ROW_BYTES[event.op, event.direction] for event in events])
-        width = np.array([_element_bytes(event.dtype) for event in events], float)
-        values = _column(shapes[:, 0] * shapes[:, 1] * per_element * width / 2.0)
-        split = _column(np.array([event.op == "rope" for event in events], float))
+        tokens, elements = batch.columns()
+        per_element = batch.each(_ROW_BYTES[event.op, event.direction] for event in batch.events)
+        values = tokens * elements * per_element * batch.element_bytes() / 2.0
+        split = batch.each(event.op == "rope" for event in batch.events)
         factor = self._elementwise + split * (self._activation - np.asarray(self._elementwise))
         moved = values * factor / self._bandwidth
-        return _narrow(moved + np.asarray(self._constants["kernel.gap"]))
+        return moved + np.asarray(self._constants["kernel.gap"])
 
-    def _losses(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _losses(self, batch: _Batch) -> Any:
         """Price a cross entropy (tokens, local vocabulary), forward and backward together."""
-        shapes = np.array([event.shape for event in events], float)
+        tokens, width = batch.columns()
         name = "loss.fused" if self._framework.fused_loss else "loss.bytes"
-        logits = _column(shapes[:, 0] * shapes[:, 1])
-        return _narrow(logits * np.asarray(self._constants[name]) / self._bandwidth)
+        return tokens * width * np.asarray(self._constants[name]) / self._bandwidth
 
-    def _streams(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _streams(self, batch: _Batch) -> Any:
         """Price plain streams (bytes moved,), which no fusion changes."""
-        moved = _column(np.array([event.shape[0] for event in events], float))
-        return _narrow(moved / self._bandwidth)
+        return batch.columns()[0] / self._bandwidth
 
-    def _permutes(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _permutes(self, batch: _Batch) -> Any:
         """Price the permutations of routed tokens (bytes of one pass,)."""
-        moved = _column(np.array([event.shape[0] for event in events], float))
-        return _narrow(moved * np.asarray(self._constants["moe.permute"]) / self._bandwidth)
+        moved = batch.columns()[0]
+        return moved * np.asarray(self._constants["moe.permute"]) / self._bandwidth
 
-    def _opaque(self, events: Sequence[ComputeEvent]) -> _Array:
+    def _opaque(self, batch: _Batch) -> Any:
         """Price traced operators (FLOPs, bytes moved) by a roofline."""
-        shapes = np.array([event.shape for event in events], float)
-        peak = _row([self.peak(event.dtype) for event in events])
-        return _narrow(
-            _round_maximum(_column(shapes[:, 0]) / peak, _column(shapes[:, 1]) / self._bandwidth)
-        )
+        flops, moved = batch.columns()
+        peak = batch.each(self.peak(event.dtype) for event in batch.events)
+        return _rounded_maximum(flops / peak, moved / self._bandwidth)
 
 
 def _best_tiles(
@@ -240,13 +273,13 @@ def _best_tiles(
 
     Few tiles may split K among multiprocessors (split-K), each part paying its own prologue.
     """
-    rows, columns, speed = _TILES[:, 0], _TILES[:, 1], _TILES[:, 2]
-    tiles = groups * np.ceil(m / rows) * np.ceil(n / columns)
+    rows, columns, speed = (column.reshape(-1, 1) for column in _TILES.T)
+    tiles = groups.T * np.ceil(m.T / rows) * np.ceil(n.T / columns)
     cost: _Array = np.full_like(k, np.inf)
     best = (k, k)
     for split in _SPLITS:
         waves = np.ceil(tiles * split / multiprocessors)
-        work = (waves * multiprocessors * rows * columns * 2.0 / speed).min(axis=1, keepdims=True)
+        work = _column((waves * (multiprocessors * rows * columns * 2.0 / speed)).min(axis=0))
         depth = k / split
         trial = work * (depth + _NOMINAL_PROLOGUE * (1 + (split > 1)))
         better = trial < cost
@@ -260,20 +293,15 @@ def _column(values: _Array) -> _Array:
     return values.reshape(-1, 1)
 
 
-def _row(values: Sequence[float]) -> _Array:
-    """Stack per-event values that may have lanes into (events, lanes)."""
-    stacked = np.array(values)
-    return stacked.reshape(-1, 1) if stacked.ndim == 1 else stacked
+def _by_event(prices: _Array, lanes: int) -> list[Any]:
+    """Split (rows, lanes of constants) by event: into numbers, or arrays where there are lanes of either sort."""
+    if lanes > 1:
+        return list(prices[:, 0].reshape(-1, lanes))
+    return prices[:, 0].tolist() if prices.shape[1] == 1 else list(prices)
 
 
-def _narrow(prices: _Array) -> _Array:
-    """Drop the lane axis where there is one lane."""
-    return prices[:, 0] if prices.shape[1] == 1 else prices
-
-
-def _round_maximum(left: _Array, right: _Array) -> _Array:
-    """Return the 8-norm of two positive times: 9 % above either where they are equal."""
-    return cast("_Array", (left**8 + right**8) ** 0.125)
+def _rounded_maximum(left: Any, right: Any) -> Any:
+    return smooth_highest(left, right)
 
 
 def _element_bytes(dtype: str) -> float:

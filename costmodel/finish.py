@@ -4,7 +4,7 @@ An overlapped collective is bound in one of two ways: by the share that is paid 
 behind the pass it overlaps. Both are affine in a rank's content, and the rank pays the larger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -13,7 +13,8 @@ from costmodel.cost import Finish
 from costmodel.events import Collective, ComputeEvent
 from costmodel.graph import Layer, ModelGraph
 from costmodel.groups import Group
-from costmodel.linear import StageTerm, term
+from costmodel.lanes import has_lanes, highest, holds, pick
+from costmodel.linear import StageTerm, add, term
 from costmodel.strategy import Strategy
 
 
@@ -32,8 +33,7 @@ def finishes(
     graph: ModelGraph,
     strategy: Strategy,
     pricer: LayerPricer,
-    forward: StageTerm,
-    backward: StageTerm,
+    passes: Callable[[], tuple[StageTerm, StageTerm]],
 ) -> tuple[Finish, ...]:
     """Return the ways the end of the iteration can be bound on a rank.
 
@@ -42,26 +42,28 @@ def finishes(
         graph: The model.
         strategy: The strategy.
         pricer: Prices of its collectives.
-        forward: Seconds of one micro-batch's forward, behind which gathers may hide.
-        backward: Seconds of one micro-batch's backward, behind which reductions may hide.
+        passes: Makes the seconds of one micro-batch's forward and backward, behind which gathers and reductions
+            may hide.
     """
     held = _held(layers, graph, strategy, pricer)
     reduction, gathering = _reduction(held, strategy, pricer), _gathering(held, strategy, pricer)
     fixed = [_optimizer(held, strategy, pricer)]
-    if graph.tied and strategy.pp > 1:
+    if graph.tied and holds(strategy.pp > 1):
         fixed.append(_tied(held, pricer))
     framework, share = pricer.framework, pricer.constants["overlap.gradients"]
+    hides = (reduction and framework.gradient_overlap, gathering and framework.gather_overlap)
+    forward, backward = passes() if any(hides) else (None, None)
     choices = product(
-        _bounds(reduction, framework.gradient_overlap, share, backward),
-        _bounds(gathering, framework.gather_overlap, share, forward),
+        _bounds(reduction, share, backward if hides[0] else None),
+        _bounds(gathering, share, forward if hides[1] else None),
     )
     return tuple(Finish(terms=(*reduced, *gathered, *fixed)) for reduced, gathered in choices)
 
 
 def _bounds(
-    terms: tuple[StageTerm, ...], overlaps: bool, share: float, window: StageTerm
+    terms: tuple[StageTerm, ...], share: float, window: StageTerm | None
 ) -> list[tuple[StageTerm, ...]]:
-    if not terms or not overlaps:
+    if window is None:
         return [terms]
     hidden = _scaled(replace(window, name="overlap"), -1.0)
     return [tuple(_scaled(item, share) for item in terms), (*terms, hidden)]
@@ -84,9 +86,10 @@ def _held(
     *kinds, embedding, head = layers
     split = [pricer.held(layer) for layer in kinds]
     last = pricer.held(head).dense
-    if graph.tied and strategy.pp == 1:  # the table is on the rank once
+    if graph.tied:  # without pipeline the table is on the rank once
         logits = (op for op in head.operators if op.name == "head.logits")
-        last -= pricer.held(Layer(name="tied", operators=tuple(logits))).dense
+        tied = pricer.held(Layer(name="tied", operators=tuple(logits))).dense
+        last = last - pick(strategy.pp == 1, tied, 0.0)
     return _Held(
         dense=tuple(layer.dense for layer in split),
         expert=tuple(layer.expert for layer in split),
@@ -99,11 +102,11 @@ def _per_parameter(
     pricer: LayerPricer, name: Collective, group: Group, width: float
 ) -> tuple[float, float]:
     """Return latency, and seconds per parameter, of a bucketed collective."""
-    if group.size < 2:
+    if not holds(group.size > 1):
         return 0.0, 0.0
     latency = pricer.collective(name, 1, group)
     framework = pricer.framework
-    bucket = max(framework.bucket_bytes, framework.bucket_rank_bytes * group.size)
+    bucket = highest(framework.bucket_bytes, framework.bucket_rank_bytes * group.size)
     return latency, pricer.collective(name, bucket, group) / bucket * width
 
 
@@ -121,29 +124,43 @@ def _linear(name: str, held: _Held, latency: float, dense: float, expert: float)
 
 
 def _reduction(held: _Held, strategy: Strategy, pricer: LayerPricer) -> tuple[StageTerm, ...]:
-    if strategy.zero >= 2:
-        return ()
-    name: Collective = "reduce_scatter" if strategy.zero else "all_reduce"
-    return _collective("dp_comm", name, pricer.gradient_bytes, held, pricer)
+    zero = strategy.zero
+    names: tuple[tuple[Collective, bool], ...] = (
+        ("all_reduce", zero == 0),
+        ("reduce_scatter", zero == 1),
+    )
+    return _collective("dp_comm", names, pricer.gradient_bytes, held, pricer)
 
 
 def _gathering(held: _Held, strategy: Strategy, pricer: LayerPricer) -> tuple[StageTerm, ...]:
-    if strategy.zero not in (1, 2) or pricer.framework.fsdp:
-        return ()
-    return _collective("gather", "all_gather", pricer.weight_bytes, held, pricer)
+    zero = strategy.zero
+    gathers = ((zero == 1) | (zero == 2)) & (not pricer.framework.fsdp)
+    return _collective("gather", (("all_gather", gathers),), pricer.weight_bytes, held, pricer)
 
 
 def _collective(
-    label: str, name: Collective, width: float, held: _Held, pricer: LayerPricer
+    label: str,
+    names: tuple[tuple[Collective, bool], ...],
+    width: float,
+    held: _Held,
+    pricer: LayerPricer,
 ) -> tuple[StageTerm, ...]:
-    latency, dense = _per_parameter(pricer, name, pricer.groups.dp, width)
-    expert_latency, expert = _per_parameter(pricer, name, pricer.groups.expert_dp, width)
-    if pricer.groups.dp.size < 2:
-        return ()
-    has_experts = any(held.expert)
-    return (
-        _linear(label, held, latency + (expert_latency if has_experts else 0.0), dense, expert),
-    )
+    """Return the term of the collective whose condition holds (of each lane); nothing where none does."""
+    dp, experts = pricer.groups.dp, pricer.groups.expert_dp
+    needed = [(name, applies & (dp.size > 1)) for name, applies in names]
+    terms = []
+    for name, applies in needed:
+        if not holds(applies):
+            continue
+        latency, dense = _per_parameter(pricer, name, dp, width)
+        expert_latency, expert = _per_parameter(pricer, name, experts, width)
+        latency = latency + (expert_latency if _any(held.expert) else 0.0)
+        terms.append(_linear(label, held, latency * applies, dense * applies, expert * applies))
+    return (add(label, terms),) if terms else ()
+
+
+def _any(values: Sequence[float]) -> bool:
+    return any(has_lanes(value) or value for value in values)
 
 
 def _optimizer(held: _Held, strategy: Strategy, pricer: LayerPricer) -> StageTerm:
@@ -151,8 +168,8 @@ def _optimizer(held: _Held, strategy: Strategy, pricer: LayerPricer) -> StageTer
     size = 1 << 30
     event = ComputeEvent(op="optimizer", shape=(size,), dtype="fp32")
     unit = pricer.compute(event) / size * pricer.framework.optimizer_bytes
-    shards = strategy.sharding_ranks if strategy.zero else 1
-    expert_shards = strategy.expert_dp if strategy.zero else 1
+    shards = pick(strategy.zero > 0, strategy.sharding_ranks, 1)
+    expert_shards = pick(strategy.zero > 0, strategy.expert_dp, 1)
     return _linear("optimizer", held, 0.0, unit / shards, unit / expert_shards)
 
 

@@ -230,7 +230,7 @@ _ALL: tuple[Framework, ...] = (
         vocab_multiple=1,
         iteration="other",
         microbatch="other",
-        source="nanotron: fp32 accumulation, no overlap of its pipeline; documentation of its parallel context",
+        source="nanotron: fp32 accumulation, no overlap of its pipeline, make_vocab_size_divisible_by 1 (config.py)",
     ),
     replace(
         _DEEPSPEED,

@@ -6,8 +6,10 @@ stride of its own: expert groups are consecutive ranks beyond tensor parallelism
 """
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from costmodel.errors import InputError
+from costmodel.lanes import highest, lowest, pick
 from costmodel.spec import ClusterSpec
 from costmodel.strategy import Strategy
 
@@ -39,17 +41,17 @@ def group_of(cluster: ClusterSpec, size: int, stride: int) -> Group:
 
     ``per_node`` counts the ranks inside one network-free domain (``domain``).
     """
-    per_node = max(1, min(size, domain(cluster) // stride))
+    per_node = highest(1, lowest(size, domain(cluster) // stride))
     return Group(size, per_node, _level(cluster, (size - 1) * stride + 1))
 
 
 def _level(cluster: ClusterSpec, span: int) -> int:
     """Return the first level whose domain joins ``span`` consecutive ranks."""
-    levels = cluster.levels
-    for index, level in enumerate(levels):
-        if level.gpus == 0 or span <= level.gpus:
-            return index
-    return len(levels) - 1
+    index, beyond = 0, True
+    for level in takewhile(lambda level: level.gpus > 0, cluster.levels[:-1]):
+        beyond = beyond & (span > level.gpus)
+        index = index + beyond
+    return index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ def strides(strategy: Strategy) -> dict[str, int]:
     result, stride = {}, 1
     for name in order:
         result[name] = stride
-        stride *= getattr(strategy, name)
+        stride = stride * getattr(strategy, name)
     return result
 
 
@@ -99,7 +101,7 @@ def groups(cluster: ClusterSpec, strategy: Strategy) -> Groups:
     """Return all groups of ``strategy`` on ``cluster``."""
     stride = strides(strategy)
     data = strategy.dp * strategy.cp
-    near = min(stride["cp"], stride["dp"]) if strategy.cp > 1 else stride["dp"]
+    near = pick(strategy.cp > 1, lowest(stride["cp"], stride["dp"]), stride["dp"])
     shard = strategy.sharding_ranks
     return Groups(
         tp=group_of(cluster, strategy.tp, stride["tp"]),
@@ -108,8 +110,8 @@ def groups(cluster: ClusterSpec, strategy: Strategy) -> Groups:
         dp=group_of(cluster, data, near),
         expert_dp=group_of(cluster, strategy.expert_dp, strategy.etp * strategy.ep),
         shard=group_of(cluster, shard, near),
-        replicate=group_of(cluster, max(1, data // shard), near * shard),
-        ends=group_of(cluster, min(2, strategy.pp), stride["pp"] * max(1, strategy.pp - 1)),
+        replicate=group_of(cluster, highest(1, data // shard), near * shard),
+        ends=group_of(cluster, lowest(2, strategy.pp), stride["pp"] * highest(1, strategy.pp - 1)),
     )
 
 

@@ -42,7 +42,7 @@ def host_memory_bytes(
     nodes = max(1, strategy.gpus // cluster.gpus_per_node)
     copies = 1.0 if strategy.zero else strategy.dp * strategy.cp
     state = strategy.offload_optimizer * behaviour.state
-    if behaviour.vocab_multiple == 1:
+    if behaviour.offloads_gradients:
         state = (state + strategy.offload_optimizer * _GRADIENT) * PINNED
     else:
         state *= PINNED_TWICE

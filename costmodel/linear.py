@@ -7,10 +7,13 @@ for the report, simulated, and handed to CP-SAT as coefficients, so the three ca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter, mul
 from typing import Any
 
-_SCALARS = (
+from costmodel.lanes import has_lanes, total
+
+TERM_SCALARS = (
     "fixed",
     "first",
     "last",
@@ -19,9 +22,9 @@ _SCALARS = (
     "flight_last",
     "recompute_once",
 )
-_VECTORS = ("layer", "recomputed", "flight_layer", "flight_recomputed")
-_scalars_of = attrgetter(*_SCALARS)
-_vectors_of = attrgetter(*_VECTORS)
+TERM_VECTORS = ("layer", "recomputed", "flight_layer", "flight_recomputed")
+scalars_of = attrgetter(*TERM_SCALARS)
+vectors_of = attrgetter(*TERM_VECTORS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +76,9 @@ class StageTerm:
 
     @property
     def empty(self) -> bool:
-        """Whether the term is zero whatever a rank holds."""
-        return not (any(_scalars_of(self)) or any(map(any, _vectors_of(self))))
+        """Whether the term is a number and zero whatever a rank holds."""
+        values = chain(scalars_of(self), *vectors_of(self))
+        return not any(has_lanes(value) or value for value in values)
 
     def value(self, chunks: Sequence[ChunkContent]) -> float:
         """Return the term for a rank that holds ``chunks`` (one chunk: a stage or virtual stage)."""
@@ -100,7 +104,7 @@ class StageTerm:
 
 def term(name: str, kinds: int, **values: float | tuple[float, ...]) -> StageTerm:
     """Build a term over ``kinds`` layer kinds; what is not given is zero."""
-    filled: dict[str, Any] = dict.fromkeys(_VECTORS, (0.0,) * kinds)
+    filled: dict[str, Any] = dict.fromkeys(TERM_VECTORS, (0.0,) * kinds)
     return StageTerm(name=name, **(filled | values))
 
 
@@ -112,17 +116,17 @@ def add(name: str, terms: Sequence[StageTerm]) -> StageTerm:
 def weighted(name: str, parts: Sequence[tuple[float, StageTerm]]) -> StageTerm:
     """Return the sum of terms (at least one), each times its factor, as one term."""
     factors = [factor for factor, _ in parts]
-    scalars = [_scalars_of(item) for _, item in parts]
-    values: dict[str, Any] = dict(zip(_SCALARS, _columns(factors, scalars), strict=True))
+    scalars = [scalars_of(item) for _, item in parts]
+    values: dict[str, Any] = dict(zip(TERM_SCALARS, _columns(factors, scalars), strict=True))
     for key, rows in zip(
-        _VECTORS, zip(*(_vectors_of(item) for _, item in parts), strict=True), strict=True
+        TERM_VECTORS, zip(*(vectors_of(item) for _, item in parts), strict=True), strict=True
     ):
         values[key] = tuple(_columns(factors, rows))
     return StageTerm(name=name, **values)
 
 
 def _columns(factors: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(map(mul, factors, column)) for column in zip(*rows, strict=True)]
+    return [total(map(mul, factors, column)) for column in zip(*rows, strict=True)]
 
 
 def _dot(weights: Sequence[float], counts: Sequence[int]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodel.graph import Layer, ModelGraph, Operator
+from costmodel.lanes import highest, pick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def operator_elements(
         return operator.weights / (ep * etp) + biases
     if operator.split == "vocab":
         rows = operator.inputs if operator.kind == "embedding" else operator.outputs
-        grown = padded(rows, vocab_multiple * tp) / rows / tp if rows else 0.0
+        grown = padded(rows, vocab_multiple * tp) / highest(rows, 1) / tp
         return (operator.weights + operator.biases) * grown
     if operator.split == "column":
         return (operator.weights + operator.biases) * column_share(operator, tp)
@@ -69,10 +70,10 @@ def operator_elements(
 def column_share(operator: Operator, tp: int) -> float:
     """Return the share of a column-split operator's outputs on one of ``tp`` ranks."""
     spec = operator.attention
-    if spec is None or spec.latent or spec.kv_heads >= tp:
+    if spec is None or spec.latent:
         return 1 / tp
     width = spec.heads + 2 * spec.kv_heads
-    return (spec.heads / tp + 2) / width
+    return pick(spec.kv_heads >= tp, 1 / tp, (spec.heads / tp + 2) / width)
 
 
 def padded(size: int, multiple: int) -> int:
@@ -93,7 +94,7 @@ def adapted(
             cut_inputs = tp if operator.split == "row" else 1
             cut_outputs = tp if operator.split == "column" else 1
             sides = operator.inputs / cut_inputs + operator.outputs / cut_outputs
-            added += rank * sides * max(1.0, operator.experts / ep)
+            added += rank * sides * highest(1.0, operator.experts / ep)
     if quantised:
         return LocalElements(dense=added, quantised=whole.total)
     return LocalElements(dense=added, frozen=whole.total)

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 from costmodel.cost import MemoryMoment
 from costmodel.graph import ModelGraph
+from costmodel.lanes import has_lanes
 from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
 from costmodel.memory_terms import MemoryTerms
 from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.strategy import Strategy
+from costmodel.term_table import Contents, term_values
 
 MEMORY_FIELDS: tuple[str, ...] = (
     "dp",
@@ -72,16 +74,28 @@ def stage_memory(moments: Sequence[MemoryMoment], chunks: Sequence[ChunkContent]
 
     The moment is the one that reserves most; what it allocates may be less than the largest allocation.
     """
-    found = [_at(moment, chunks) for moment in moments]
+    return _peak([_at(item, [term.value(chunks) for term in item.terms]) for item in moments])
+
+
+def stage_memories(moments: Sequence[MemoryMoment], contents: Contents) -> list[StageMemory]:
+    """Return ``stage_memory`` of all ranks at once."""
+    tables = [term_values(moment.terms, contents).T.tolist() for moment in moments]
+    return [
+        _peak([_at(moment, row) for moment, row in zip(moments, rows, strict=True)])
+        for rows in zip(*tables, strict=True)
+    ]
+
+
+def _peak(found: Sequence[StageMemory]) -> StageMemory:
     peak = max(found, key=lambda memory: memory.reserved_bytes)
     return peak._replace(allocated_bytes=max(memory.allocated_bytes for memory in found))
 
 
-def _at(moment: MemoryMoment, chunks: Sequence[ChunkContent]) -> StageMemory:
-    values = {item.name: item.value(chunks) for item in moment.terms}
-    beyond = sum(values[name] for name in moment.beyond_allocated if name in values)
-    total = sum(values.values())
-    return StageMemory(total, total - beyond, moment.name, values)
+def _at(moment: MemoryMoment, values: Sequence[float]) -> StageMemory:
+    terms = {item.name: value for item, value in zip(moment.terms, values, strict=True)}
+    beyond = sum(terms[name] for name in moment.beyond_allocated if name in terms)
+    total = sum(terms.values())
+    return StageMemory(total, total - beyond, moment.name, terms)
 
 
 def memory_moments(
@@ -106,6 +120,8 @@ class MemoryModel:
 
     def moments(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         """Return loss, backward and step of a rank under ``strategy``."""
+        if has_lanes(strategy.tp):
+            return self._build(strategy)
         key = tuple(getattr(strategy, name) for name in MEMORY_FIELDS if name != "microbatches")
         key = (*key, strategy.microbatches > 1)
         if key not in self._moments:
@@ -140,13 +156,18 @@ class MemoryModel:
 
     def _peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
         """Return what only the loss and only a layer's backward pass hold, whatever the sharding."""
+        if has_lanes(strategy.tp):
+            return self._made_peaks(strategy)
         key = tuple(getattr(strategy, name) for name in _GEOMETRY)
         if key not in self._peak_terms:
-            terms = self._terms
-            loss = [terms.logits(strategy), terms.sequence_copies(strategy, "last")]
-            backward = [*terms.working(strategy), terms.sequence_copies(strategy, "fixed")]
-            self._peak_terms[key] = _present(loss), _present(backward)
+            self._peak_terms[key] = self._made_peaks(strategy)
         return self._peak_terms[key]
+
+    def _made_peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
+        terms = self._terms
+        loss = [terms.logits(strategy), terms.sequence_copies(strategy, "last")]
+        backward = [*terms.working(strategy), terms.sequence_copies(strategy, "fixed")]
+        return _present(loss), _present(backward)
 
     def _phases(
         self, strategy: Strategy
@@ -161,8 +182,9 @@ class MemoryModel:
             self._terms.gathered_ends(strategy),
         ]
         late = [self._terms.buckets(strategy), self._terms.temporaries(strategy)]
-        stay = self._terms.behaviour.gradient_buffers or strategy.microbatches > 1
-        (standing if stay else late).append(gradients)
+        stay = (strategy.microbatches > 1) | self._terms.behaviour.gradient_buffers
+        standing.append(weighted("gradients", [(stay, gradients)]))
+        late.append(weighted("gradients", [(1 - stay, gradients)]))
         return _present(standing), _present(early), _present(late)
 
 

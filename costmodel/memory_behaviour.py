@@ -41,7 +41,7 @@ class MemoryBehaviour:
         selective: What selective recomputation drops, a value of the option of that name.
         modules: Megatron modules that are recomputed besides.
         group: Layers between two kept inputs under full recomputation.
-        vocab_multiple: The vocabulary is padded to this times the tensor-parallel ranks (1: not padded).
+        offloads_gradients: Whether gradients follow an offloaded optimizer to host memory.
         gathered_layers: Layers whose whole weights are on the rank at once under ZeRO-3 and FSDP.
         gather: Bytes per gathered element.
         live_parameters: Elements that DeepSpeed's ZeRO-3 may keep gathered (``stage3_max_live_parameters``).
@@ -90,7 +90,7 @@ class MemoryBehaviour:
     selective: str = "core"
     modules: tuple[str, ...] = ()
     group: int = 1
-    vocab_multiple: int = 1
+    offloads_gradients: bool = True
     gathered_layers: float = 2.0
     gather: float = 2.0
     live_parameters: float = 0.0
@@ -131,7 +131,7 @@ def _megatron(training: TrainingSpec) -> MemoryBehaviour:
         gradient=_WORD,
         state=12.0,
         dropout=True,
-        vocab_multiple=128,
+        offloads_gradients=False,
         transformer_engine=True,
         placeholder=_HALF,
         fragmentation=0.25,

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from costmodel.activations import Kept, LocalShape, layer_kept
+from costmodel.frameworks import behaviour as framework_behaviour
 from costmodel.graph import Layer, ModelGraph
+from costmodel.lanes import has_lanes, highest_of, holds, lowest, pick
 from costmodel.linear import StageTerm, term
 from costmodel.local_parameters import LocalElements, adapted, layer_elements, padded, weight_shapes
 from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
@@ -29,6 +31,7 @@ class MemoryTerms:
         self._per_node = cluster.gpus_per_node
         self._routed = any(op.experts for layer in graph.kinds for op in layer.operators)
         self.behaviour = memory_behaviour(training, layernorm=graph.model.norm == "layernorm")
+        self._vocab_multiple = framework_behaviour(training).vocab_multiple
         self._layers = (*graph.kinds, graph.embedding, graph.head)
         self._shapes = weight_shapes(graph)
         self._elements: dict[tuple[int, int, int], tuple[LocalElements, ...]] = {}
@@ -36,16 +39,21 @@ class MemoryTerms:
 
     def elements(self, strategy: Strategy) -> tuple[LocalElements, ...]:
         """Return the elements on a rank: of each kind of layer, then of embedding and head."""
+        if has_lanes(strategy.tp):
+            return self._split(strategy)
         key = (strategy.tp, strategy.ep, strategy.etp)
         if key not in self._elements:
-            self._elements[key] = tuple(self._local(layer, strategy) for layer in self._layers)
+            self._elements[key] = self._split(strategy)
         return self._elements[key]
+
+    def _split(self, strategy: Strategy) -> tuple[LocalElements, ...]:
+        return tuple(self._local(layer, strategy) for layer in self._layers)
 
     def _local(self, layer: Layer, strategy: Strategy) -> LocalElements:
         b, ends = self.behaviour, (self._graph.embedding, self._graph.head)
         tp, ep = strategy.tp, strategy.ep
         whole = layer_elements(
-            layer, tp=tp, ep=ep, etp=strategy.etp, vocab_multiple=b.vocab_multiple
+            layer, tp=tp, ep=ep, etp=strategy.etp, vocab_multiple=self._vocab_multiple
         )
         if not b.adapter_rank:
             return whole
@@ -54,6 +62,8 @@ class MemoryTerms:
 
     def kept(self, strategy: Strategy) -> tuple[Kept, ...]:
         """Return what each kind of layer, the embedding and the head keep of one micro-batch."""
+        if has_lanes(strategy.tp):
+            return self._all_kept(strategy)
         key = (
             strategy.tp,
             strategy.cp,
@@ -62,12 +72,15 @@ class MemoryTerms:
             strategy.sequence_parallel,
         )
         if key not in self._kept:
-            hidden = self._graph.model.hidden
-            self._kept[key] = tuple(
-                layer_kept(layer, hidden, self._shape(layer, strategy), self.behaviour)
-                for layer in self._layers
-            )
+            self._kept[key] = self._all_kept(strategy)
         return self._kept[key]
+
+    def _all_kept(self, strategy: Strategy) -> tuple[Kept, ...]:
+        hidden = self._graph.model.hidden
+        return tuple(
+            layer_kept(layer, hidden, self._shape(layer, strategy), self.behaviour)
+            for layer in self._layers
+        )
 
     def _shape(self, layer: Layer, strategy: Strategy) -> LocalShape:
         training = self._training
@@ -78,7 +91,7 @@ class MemoryTerms:
             tokens=strategy.micro_batch * sequence / strategy.cp,
             context=sequence,
             tp=strategy.tp,
-            residual=strategy.tp if strategy.sequence_parallel else 1,
+            residual=pick(strategy.sequence_parallel, strategy.tp, 1),
             etp=strategy.etp,
             flash=training.attention == "flash",
         )
@@ -107,14 +120,15 @@ class MemoryTerms:
         """Return a term with ``size`` of every layer's elements; tied weights count once where both ends meet."""
         *kinds, first, last = (size(elements) for elements in self.elements(strategy))
         both = 0.0
-        if self._graph.tied and strategy.pp == 1:
+        if self._graph.tied and holds(strategy.pp == 1):
             tied = self._tied(strategy)
             frozen = self.behaviour.adapter_rank > 0
-            both = -size(LocalElements(frozen=tied) if frozen else LocalElements(dense=tied))
+            once = size(LocalElements(frozen=tied) if frozen else LocalElements(dense=tied))
+            both = -once * (strategy.pp == 1)
         return term(name, len(kinds), layer=tuple(kinds), first=first, last=last, fixed=both)
 
     def _tied(self, strategy: Strategy) -> float:
-        rows = padded(self._graph.model.vocab, self.behaviour.vocab_multiple * strategy.tp)
+        rows = padded(self._graph.model.vocab, self._vocab_multiple * strategy.tp)
         return rows * self._graph.model.hidden / strategy.tp
 
     def activations(self, strategy: Strategy) -> StageTerm:
@@ -123,9 +137,11 @@ class MemoryTerms:
         share = 1.0 - strategy.offload_activations
         kept = self.kept(strategy)
         inputs = tuple(share * item.input / self.behaviour.group for item in kept[:kinds])
-        by_layer = tuple(share * _chosen(item, strategy) for item in kept[:kinds])
-        if strategy.recompute == "full":
-            by_layer = inputs
+        whole = strategy.recompute == "full"
+        by_layer = tuple(
+            pick(whole, entry, share * _chosen(item, strategy))
+            for item, entry in zip(kept[:kinds], inputs, strict=True)
+        )
         return term(
             "activations",
             kinds,
@@ -138,15 +154,17 @@ class MemoryTerms:
     def logits(self, strategy: Strategy) -> StageTerm:
         """Return the logits of one micro-batch and what the loss makes of them."""
         model, b = self._graph.model, self.behaviour
-        width = padded(model.vocab or model.classes, b.vocab_multiple * strategy.tp) / strategy.tp
+        width = (
+            padded(model.vocab or model.classes, self._vocab_multiple * strategy.tp) / strategy.tp
+        )
         sequence = self._training.decoder_sequence or self._training.sequence
         size = strategy.micro_batch * sequence / strategy.cp * width
         return term("logits", len(self._graph.kinds), last=size * (b.logit_kept + b.logit_peak))
 
     def sequence_copies(self, strategy: Strategy, where: str) -> StageTerm:
         """Return the unsplit copies of the hidden stream around a gathered matmul: ``last`` or ``fixed``."""
-        split = strategy.tp > 1 and strategy.sequence_parallel
-        size = self.kept(strategy)[0].input * strategy.tp if split else 0.0
+        split = (strategy.tp > 1) & strategy.sequence_parallel
+        size = self.kept(strategy)[0].input * strategy.tp * split
         kinds = len(self._graph.kinds)
         return term("sequence copies", kinds, **{where: self.behaviour.sequence_copies * size})
 
@@ -154,33 +172,40 @@ class MemoryTerms:
         """Return the recomputed activations of one layer and the gradients that flow through it."""
         kinds = len(self._graph.kinds)
         kept = self.kept(strategy)[:kinds]
-        buffer = self.behaviour.group * max(_chosen(item, strategy) for item in kept)
-        where = "fixed" if strategy.recompute == "full" else "recompute_once"
-        flowing = max(item.widest for item in kept)
+        buffer = self.behaviour.group * highest_of(_chosen(item, strategy) for item in kept)
+        whole = strategy.recompute == "full"
+        flowing = highest_of(item.widest for item in kept)
         return [
-            term("recompute buffer", kinds, **{where: buffer}),
+            term(
+                "recompute buffer",
+                kinds,
+                fixed=pick(whole, buffer, 0.0),
+                recompute_once=pick(whole, 0.0, buffer),
+            ),
             term("backward buffer", kinds, fixed=flowing),
         ]
 
     def gathered_ends(self, strategy: Strategy) -> StageTerm:
         """Return the gathered weights of embedding and head, or what DeepSpeed keeps gathered in all."""
         b, name, kinds = self.behaviour, "gathered parameters", len(self._graph.kinds)
-        if strategy.zero < 3:
+        if not holds(strategy.zero >= 3):
             return term(name, kinds)
         *layers, first, last = (elements.total for elements in self.elements(strategy))
         if b.live_parameters:
             live = sum(layers[kind] for kind in self._graph.layers) / strategy.pp + first + last
-            return term(name, kinds, fixed=b.gather * min(b.live_parameters, live))
+            held = b.gather * lowest(float(b.live_parameters), live)
+            return term(name, kinds, fixed=held * (strategy.zero >= 3))
         if self._graph.tied:
-            last -= self._tied(strategy)
-        return term(name, kinds, first=b.gather * first, last=b.gather * last)
+            last = last - self._tied(strategy)
+        gather = b.gather * (strategy.zero >= 3)
+        return term(name, kinds, first=gather * first, last=gather * last)
 
     def gathered_layers(self, strategy: Strategy) -> StageTerm:
         """Return the layers that are whole on the rank while one of them runs backward."""
         b, kinds = self.behaviour, len(self._graph.kinds)
-        widest = max(elements.total for elements in self.elements(strategy)[:kinds])
-        present = strategy.zero == 3 and not b.live_parameters
-        size = b.gather * b.gathered_layers * widest if present else 0.0
+        widest = highest_of(elements.total for elements in self.elements(strategy)[:kinds])
+        present = (strategy.zero == 3) & (not b.live_parameters)
+        size = b.gather * b.gathered_layers * widest * present
         return term("gathered layers", kinds, fixed=size)
 
     def placeholders(self, strategy: Strategy) -> StageTerm:
@@ -196,15 +221,14 @@ class MemoryTerms:
         b = self.behaviour
         *layers, first, last = (elements.total for elements in self.elements(strategy))
         whole = sum(layers[kind] for kind in self._graph.layers) / strategy.pp + first + last
-        size = b.element * b.buckets * min(b.bucket_elements, whole) if strategy.zero else 0.0
+        size = b.element * b.buckets * lowest(float(b.bucket_elements), whole) * (strategy.zero > 0)
         return term("buckets", len(self._graph.kinds), fixed=size)
 
     def transfers(self, strategy: Strategy) -> StageTerm:
         """Return the buffers of a pipeline rank: an activation received and a gradient received."""
         kinds = len(self._graph.kinds)
-        size = (
-            2 * max(item.input for item in self.kept(strategy)[:kinds]) if strategy.pp > 1 else 0.0
-        )
+        largest = highest_of(item.input for item in self.kept(strategy)[:kinds])
+        size = 2 * largest * (strategy.pp > 1)
         return term("stage inputs", kinds, fixed=size)
 
     def temporaries(self, strategy: Strategy) -> StageTerm:
@@ -219,7 +243,7 @@ class MemoryTerms:
             for degree in (strategy.tp, strategy.pp, strategy.cp, strategy.ep, strategy.dp)
         )
         b = self.behaviour
-        beyond = strategy.ep > 1 and strategy.ep * strategy.etp > self._per_node
+        beyond = (strategy.ep > 1) & (strategy.ep * strategy.etp > self._per_node)
         size = b.context + b.communicator * groups + b.routed_communicator * beyond
         return term("context", len(self._graph.kinds), fixed=size * self._context_scale)
 
@@ -254,7 +278,7 @@ def _versions(weights: StageTerm) -> StageTerm:
 
 def _chosen(kept: Kept, strategy: Strategy) -> float:
     """Return what a layer keeps while it is not, or no longer, reduced to its input."""
-    return kept.selective if strategy.recompute == "selective" else kept.whole
+    return pick(strategy.recompute == "selective", kept.selective, kept.whole)
 
 
 def _sharded(
@@ -262,12 +286,13 @@ def _sharded(
 ) -> Callable[[LocalElements], float]:
     """Return the bytes of a layer's elements; divided over the ranks if the ZeRO stage reaches ``stage``."""
     reached = strategy.zero >= stage
-    ranks = strategy.sharding_ranks if reached else 1
-    dense, expert = trained / ranks, trained / (_expert_ranks(strategy) if reached else 1)
+    ranks = pick(reached, strategy.sharding_ranks, 1)
+    dense, expert = trained / ranks, trained / pick(reached, _expert_ranks(strategy), 1)
     still, small = frozen / ranks, quantised / ranks
     return lambda e: dense * e.dense + expert * e.expert + still * e.frozen + small * e.quantised
 
 
 def _expert_ranks(strategy: Strategy) -> int:
     replicas = strategy.expert_dp
-    return min(replicas, strategy.zero_group) if strategy.zero_group else replicas
+    group = strategy.zero_group
+    return pick(group > 0, lowest(replicas, group), replicas)

@@ -9,14 +9,15 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from costmodel.blocks import COMPUTE_TERMS, LayerPricer, LayerSeconds, Seconds, overlapped
+from costmodel.boundaries import Boundaries
 from costmodel.constants import Constants, fitted
 from costmodel.cost import Finish, MemoryMoment, StrategyCost
-from costmodel.events import CommEvent, ComputeEvent
+from costmodel.events import ComputeEvent
 from costmodel.finish import finishes
 from costmodel.frameworks import behaviour, element_bytes, padded_vocab
 from costmodel.graph import Layer, ModelGraph
-from costmodel.groups import Groups, boundary_levels, groups
-from costmodel.lanes import has_lanes, highest
+from costmodel.groups import Groups, groups
+from costmodel.lanes import has_lanes, highest, lowest, pick
 from costmodel.linear import StageTerm, add, term
 from costmodel.memory import MEMORY_FIELDS, MemoryModel
 from costmodel.prices import EventPrices, PriceTable
@@ -31,8 +32,10 @@ _LAYER = (
     "sharded_stage", "sharded_dp", "zero_group", "placement_order",
 )  # fmt: skip
 """What the seconds of a layer depend on: other ranks matter only where ZeRO moves data with every micro-batch."""
-_BOUNDARIES = ("pp", "pipeline_span", "placement_order")
-_HOP = (*_BOUNDARIES, "tp", "cp", "micro_batch", "sequence_parallel", "interleaves")
+_HOP = (
+    "pp", "pipeline_span", "placement_order", "tp", "cp", "micro_batch", "sequence_parallel",
+    "interleaves",
+)  # fmt: skip
 Block = tuple[tuple[StageTerm, ...], tuple[StageTerm, ...], tuple[StageTerm, ...]]
 
 
@@ -48,6 +51,7 @@ class Pricer:
         tables: Measured prices, asked before any formula.
     """
 
+    prices_lanes: ClassVar[bool] = True
     floor_fields: ClassVar[tuple[str, ...]] = (
         "tp", "cp", "ep", "etp", "micro_batch", "sequence_parallel", "recompute", "placement_order",
     )  # fmt: skip
@@ -75,6 +79,15 @@ class Pricer:
         self.block_fields = (*self.layer_fields, "vpp", "pipelined", "pipeline_span")
         self.finish_fields = (*self.block_fields, "pp", "dp", "zero")
         self.prices = EventPrices(cluster, self.framework, self.constants, tables)
+        self._boundaries = Boundaries(
+            graph.model.hidden,
+            len(graph.kinds),
+            training,
+            self.framework,
+            self.prices,
+            self.constants,
+            cluster,
+        )
         self._memo: dict[Hashable, Any] = {}
 
     @property
@@ -107,7 +120,11 @@ class Pricer:
 
     def transfer(self, strategy: Strategy) -> tuple[float, ...]:
         """Return the seconds that a boundary's data is under way beyond what its sender waits for."""
-        return self._once("transfer", self.transfer_fields, strategy, self._transfer)
+        return self._once("transfer", self.transfer_fields, strategy, self._boundaries.transfers)
+
+    def least_transfer(self, strategy: Strategy) -> float:
+        """Return the least of ``transfer`` but the boundary that wraps around, for lanes of strategies."""
+        return self._boundaries.least_transfer(strategy)
 
     def finish(self, strategy: Strategy) -> tuple[Finish, ...]:
         """Return the alternatives that bind the end of the iteration."""
@@ -137,6 +154,8 @@ class Pricer:
     def _once(
         self, part: str, fields: Sequence[str], strategy: Strategy, make: Callable[[Strategy], _T]
     ) -> _T:
+        if has_lanes(strategy.tp):
+            return make(strategy)
         key = (part, *[getattr(strategy, name) for name in fields])
         if key not in self._memo:
             self._memo[key] = make(strategy)
@@ -144,9 +163,10 @@ class Pricer:
         return found
 
     def _groups(self, strategy: Strategy) -> Groups:
-        if self.framework.hybrid_sharding and strategy.zero and not strategy.zero_group:
-            node = min(self.cluster.gpus_per_node, strategy.dp * strategy.cp)
-            strategy = replace(strategy, zero_group=node)
+        if self.framework.hybrid_sharding:
+            node = lowest(self.cluster.gpus_per_node, strategy.dp * strategy.cp)
+            shards = (strategy.zero > 0) & (strategy.zero_group == 0)
+            strategy = replace(strategy, zero_group=pick(shards, node, strategy.zero_group))
         return self._once("groups", _GEOMETRY, strategy, self._made_groups)
 
     def _made_groups(self, strategy: Strategy) -> Groups:
@@ -154,20 +174,24 @@ class Pricer:
 
     def _layers(self, tp: int) -> tuple[Layer, ...]:
         """Return the kinds, then embedding and head with their padded vocabulary."""
+        if has_lanes(tp):
+            return self._padded_layers(tp)
         if ("layers of", tp) not in self._memo:
-            graph, vocab = self.graph, self.graph.model.vocab
-            padded = padded_vocab(self.framework, vocab, tp)
-            ends = (_padded(end, vocab, padded) for end in (graph.embedding, graph.head))
-            self._memo["layers of", tp] = (*graph.kinds, *ends)
+            self._memo["layers of", tp] = self._padded_layers(tp)
         found: tuple[Layer, ...] = self._memo["layers of", tp]
         return found
+
+    def _padded_layers(self, tp: int) -> tuple[Layer, ...]:
+        graph, vocab = self.graph, self.graph.model.vocab
+        padded = padded_vocab(self.framework, vocab, tp)
+        ends = (_padded(end, vocab, padded) for end in (graph.embedding, graph.head))
+        return (*graph.kinds, *ends)
 
     def _block(self, strategy: Strategy) -> Block:
         forward, backward, weights = self._once(
             "layers", self.layer_fields, strategy, self._layer_terms
         )
-        local = local_sizes(self.training, strategy)
-        exchange = self._exchange_terms(strategy, local, len(self.graph.kinds))
+        exchange = self._boundaries.waits(strategy)
         return (*forward, *exchange[0]), (*backward, *exchange[1]), weights
 
     def _layer_terms(self, strategy: Strategy) -> Block:
@@ -238,76 +262,28 @@ class Pricer:
     ) -> dict[str, Seconds]:
         """Return what embedding and head add beside their operators: loss and vocabulary collectives."""
         rows = local.tokens * self.graph.model.hidden * element_bytes(self.training)
-        vocab_split = strategy.tp > 1 and self.graph.model.vocab > 0
-        exchange = pricer.all_reduce_pair(rows, pricer.groups.tp) if vocab_split else 0.0
-        half = {"tp_comm": exchange / 2} if strategy.sequence_parallel else {"tp_comm": exchange}
+        has_vocab = self.graph.model.vocab > 0
+        exchange = pricer.all_reduce_pair(rows, pricer.groups.tp) if has_vocab else 0.0
+        half = {"tp_comm": pick(strategy.sequence_parallel, exchange / 2, exchange)}
         loss = 0.0
         for operator in head.operators:
             if operator.kind == "loss":
                 width = -(-operator.inputs // strategy.tp)
                 event = ComputeEvent(op="cross_entropy", shape=(local.tokens, width), dtype="fp32")
-                loss = loss + self.prices.compute([event])(event)
+                loss = loss + self.prices.compute([event])[0]
         return {
             "embedding": half,
             "loss_forward": {"loss": loss / 2},
             "loss_backward": {"loss": loss / 2, "tp_comm": exchange},
         }
 
-    def _exchange_terms(
-        self, strategy: Strategy, local: Local, kinds: int
-    ) -> tuple[tuple[StageTerm, ...], tuple[StageTerm, ...]]:
-        """Return what a stage waits in each pass for its neighbours and for the host's bookkeeping.
-
-        A middle stage takes part in one exchange per pass; the first has none behind its backward, the last
-        none behind its forward.
-        """
-        share = self.constants.of("microbatch", self.framework.microbatch) / strategy.vpp / 2
-        overhead = term("overhead", kinds, fixed=share)
-        if strategy.pp == 1:
-            return (overhead,), (overhead,)
-        wait = self._longest(strategy, local) * self._exposure(strategy)
-        forward = term("pp_comm", kinds, fixed=wait, last=-wait)
-        backward = term("pp_comm", kinds, fixed=wait, first=-wait)
-        return (overhead, forward), (overhead, backward)
-
-    def _exposure(self, strategy: Strategy) -> float:
-        name = "interleaved" if strategy.vpp > 1 else self.framework.p2p
-        return self.constants.of("p2p", name)
-
-    def _hop(self, strategy: Strategy, local: Local, level: int) -> float:
-        size = local.tokens * self.graph.model.hidden * element_bytes(self.training)
-        cut = strategy.tp if self.framework.scatter_gather or strategy.sequence_parallel else 1
-        return self.prices.comm(
-            CommEvent(
-                collective="send_recv", bytes=-(-size // cut), group_size=2, per_node=1, level=level
-            )
-        )
-
-    def _longest(self, strategy: Strategy, local: Local) -> float:
-        return self._hop(strategy, local, max(self._boundaries(strategy)))
-
-    def _transfer(self, strategy: Strategy) -> tuple[float, ...]:
-        local = local_sizes(self.training, strategy)
-        under_way = highest(1.0 - self._exposure(strategy), 0.0)
-        return tuple(
-            self._hop(strategy, local, level) * under_way for level in self._boundaries(strategy)
-        )
-
-    def _boundaries(self, strategy: Strategy) -> tuple[int, ...]:
-        return self._once("boundaries", _BOUNDARIES, strategy, self._boundary_levels)
-
-    def _boundary_levels(self, strategy: Strategy) -> tuple[int, ...]:
-        return boundary_levels(self.cluster, strategy)
-
     def _finish(self, strategy: Strategy) -> tuple[Finish, ...]:
-        forward, backward = self._once("passes", self.block_fields, strategy, self._passes_of)
         return finishes(
             self._layers(strategy.tp),
             self.graph,
             strategy,
             self._layer_pricer(strategy),
-            forward,
-            backward,
+            lambda: self._once("passes", self.block_fields, strategy, self._passes_of),
         )
 
     def _passes_of(self, strategy: Strategy) -> tuple[StageTerm, StageTerm]:

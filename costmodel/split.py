@@ -11,6 +11,7 @@ from costmodel.errors import UnsupportedError
 from costmodel.events import ComputeEvent, Direction
 from costmodel.frameworks import Framework
 from costmodel.graph import Operator
+from costmodel.lanes import highest, holds, pick, rounded
 from costmodel.spec import AttentionSpec, TrainingSpec
 from costmodel.strategy import Strategy
 
@@ -78,7 +79,7 @@ def local_sizes(training: TrainingSpec, strategy: Strategy, *, decoder: bool = F
         queries=-(-sequence // strategy.cp),
         keys=sequence,
         tp=strategy.tp,
-        row_split=strategy.tp if strategy.sequence_parallel else 1,
+        row_split=pick(strategy.sequence_parallel, strategy.tp, 1),
         ep=strategy.ep,
         etp=strategy.etp,
         dtype=training.precision,
@@ -119,7 +120,7 @@ def local_width(operator: Operator, tp: int) -> tuple[int, int]:
         return outputs, -(-inputs // tp)
     if operator.split == "column" and operator.attention is not None:
         spec = operator.attention
-        kv = max(1, -(-spec.kv_heads // tp))
+        kv = highest(1, -(-spec.kv_heads // tp))
         return (-(-spec.heads // tp) + 2 * kv) * spec.head_dim, inputs
     if operator.split in ("column", "vocab", "heads"):
         return -(-outputs // tp), inputs
@@ -127,13 +128,13 @@ def local_width(operator: Operator, tp: int) -> tuple[int, int]:
 
 
 def _matmul(
-    work: Work, operator: Operator, local: Local, m: int, n: int, k: int, groups: int = 0
+    work: Work, operator: Operator, local: Local, m: int, n: int, k: int, groups: int | None = None
 ) -> None:
-    op = "grouped_matmul" if groups else "matmul"
+    op = "matmul" if groups is None else "grouped_matmul"
     dtype = local.plain if operator.split == "vocab" else local.dtype
 
     def event(*shape: int, direction: Direction = "forward") -> tuple[Part, ComputeEvent]:
-        sizes = (groups, *shape) if groups else shape
+        sizes = shape if groups is None else (groups, *shape)
         return "matmul", ComputeEvent(op=op, shape=sizes, dtype=dtype, direction=direction)
 
     work.forward.append(event(m, n, k))
@@ -141,7 +142,7 @@ def _matmul(
     if operator.trainable:
         work.weight.append(event(k, n, m))
     if dtype == "fp8":
-        _casts(work, m * max(1, groups), n, k)
+        _casts(work, m if groups is None else m * groups, n, k)
 
 
 def _casts(work: Work, m: int, n: int, k: int) -> None:
@@ -154,8 +155,8 @@ def _casts(work: Work, m: int, n: int, k: int) -> None:
 
 
 def _accumulate(work: Work, parameters: float, framework: Framework) -> None:
-    if framework.accumulate_bytes and parameters:
-        moved = round(parameters * framework.accumulate_bytes)
+    if framework.accumulate_bytes and holds(parameters > 0):
+        moved = rounded(parameters * framework.accumulate_bytes)
         event = ComputeEvent(op="accumulate", shape=(moved,), dtype="fp32")
         work.weight.append(("elementwise", event))
 
@@ -165,7 +166,7 @@ def _dense(operator: Operator, local: Local, framework: Framework) -> Work:
     width, inputs = local_width(operator, local.tp)
     _matmul(work, operator, local, local.tokens, width, inputs)
     if operator.trainable:
-        _accumulate(work, float(width * inputs), framework)
+        _accumulate(work, 1.0 * width * inputs, framework)
     return work
 
 
@@ -176,13 +177,13 @@ def expert_tokens(operator: Operator, local: Local) -> int:
 
 def _expert(operator: Operator, local: Local, framework: Framework) -> Work:
     work = Work()
-    held = max(1, operator.experts // local.ep)
+    held = highest(1, operator.experts // local.ep)
     width, inputs = local_width(operator, local.etp)
     # Dispatchers pad each expert's tokens to the alignment of 8-bit matmuls.
     tokens = -(-expert_tokens(operator, local) // held // 16) * 16
     _matmul(work, operator, local, tokens, width, inputs, held)
     if operator.trainable:
-        _accumulate(work, float(held * width * inputs), framework)
+        _accumulate(work, 1.0 * held * width * inputs, framework)
     return work
 
 
@@ -192,7 +193,7 @@ def _attention(operator: Operator, local: Local) -> Work:
     shape = (
         local.batch,
         -(-spec.heads // local.tp),
-        max(1, -(-spec.kv_heads // local.tp)),
+        highest(1, -(-spec.kv_heads // local.tp)),
         local.queries,
         local.keys,
         *_head_widths(spec),
@@ -262,7 +263,7 @@ def _permute(operator: Operator, local: Local) -> Work:
 def _opaque(operator: Operator, local: Local) -> Work:
     flops, moved = operator.flops * local.batch, operator.traffic_bytes * local.batch
     ratio = operator.backward_ratio
-    forward = ComputeEvent(op="opaque", shape=(round(flops), round(moved)), dtype=local.dtype)
-    shape = (round(flops * ratio), round(moved * ratio))
+    forward = ComputeEvent(op="opaque", shape=(rounded(flops), rounded(moved)), dtype=local.dtype)
+    shape = (rounded(flops * ratio), rounded(moved * ratio))
     backward = ComputeEvent(op="opaque", shape=shape, dtype=local.dtype, direction="backward")
     return Work(forward=[("matmul", forward)], backward=[("matmul", backward)])

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+from costmodel.lanes import highest, pick
+
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "no_flush"]
 Recompute = Literal["none", "selective", "full"]
 
@@ -13,6 +15,9 @@ RECOMPUTES: tuple[Recompute, ...] = get_args(Recompute)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """Degrees and switches; which layers go where is the placement's business.
+
+    In the search one Strategy may stand for many: every field but ``schedule`` and ``placement_order`` is then an
+    array with a lane for each (costmodel.lanes).
 
     Attributes:
         dp: Data-parallel replicas.
@@ -67,12 +72,12 @@ class Strategy:
     @property
     def expert_dp(self) -> int:
         """Replicas of one expert: dp * tp * cp / (ep * etp)."""
-        return max(1, self.dp * self.tp * self.cp // (self.ep * self.etp))
+        return highest(1, self.dp * self.tp * self.cp // (self.ep * self.etp))
 
     @property
     def sharding_ranks(self) -> int:
         """Ranks that one copy of the ZeRO-sharded state is spread over."""
-        return self.zero_group or self.dp * self.cp
+        return pick(self.zero_group > 0, self.zero_group, self.dp * self.cp)
 
     @property
     def pipelined(self) -> bool:
@@ -89,7 +94,7 @@ class Strategy:
         """Consecutive ranks that one pipeline lies in: the degrees up to ``pp`` in the placement order."""
         span = 1
         for name in self.placement_order.split("-"):
-            span *= getattr(self, name) if name != "ep" else 1
+            span = span * (getattr(self, name) if name != "ep" else 1)
             if name == "pp":
                 break
         return span
@@ -97,12 +102,12 @@ class Strategy:
     @property
     def sharded_stage(self) -> int:
         """ZeRO stage where it moves data with every micro-batch (2 and 3), 0 otherwise."""
-        return self.zero if self.zero >= 2 else 0
+        return pick(self.zero >= 2, self.zero, 0)
 
     @property
     def sharded_dp(self) -> int:
         """Data-parallel ranks where ZeRO moves data between them with every micro-batch, 1 otherwise."""
-        return self.dp if self.zero >= 2 else 1
+        return pick(self.zero >= 2, self.dp, 1)
 
     def label(self) -> str:
         """Return the short form people write: ``tp8 pp4 dp2``; degrees of one are left out."""

@@ -1,15 +1,17 @@
 """From a strategy with its placement and price to a Plan: simulate, break down, report stages and band."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from costmodel.cost import StrategyCost
 from costmodel.graph import ModelGraph, Operator
 from costmodel.linear import ChunkContent, StageTerm
-from costmodel.memory import stage_memory
+from costmodel.memory import stage_memories
 from costmodel.schedules import Shape, in_flight
 from costmodel.spec import ClusterSpec, DeviceSpec, TrainingSpec
 from costmodel.strategy import Strategy
+from costmodel.term_table import Contents, term_values
 from planner.plans import Chunk, Placement, Plan, StageReport
 
 
@@ -46,58 +48,91 @@ def _content(
     )
 
 
-def stage_reports(cost: StrategyCost, placement: Placement) -> tuple[StageReport, ...]:
-    """Return memory by term and times of every pipeline rank."""
-    reports = []
-    for rank, contents in enumerate(chunk_contents(cost, placement)):
-        own = cost.at(rank)
-        peak = stage_memory(own.memory, contents)
-        reports.append(
+class _Ranks:
+    """The terms of a cost, evaluated for everything that the ranks of a placement hold."""
+
+    def __init__(self, cost: StrategyCost, placement: Placement) -> None:
+        self.cost, self.placement = cost, placement
+        self.contents = Contents.of(chunk_contents(cost, placement))
+        self.forward, self.backward = self._by_rank(cost.forward), self._by_rank(cost.backward)
+
+    def _by_rank(self, terms: Sequence[StageTerm]) -> list[list[list[float]]]:
+        """Return the seconds of each term on each chunk, by rank."""
+        values = term_values(terms, self.contents.apart())
+        by_rank = values.reshape(len(terms), *self.contents.first.shape).swapaxes(0, 1)
+        found: list[list[list[float]]] = by_rank.tolist()
+        return found
+
+    def reports(self) -> tuple[StageReport, ...]:
+        """Return memory by term and times of every pipeline rank."""
+        peaks = stage_memories(self.cost.memory, self.contents)
+        return tuple(
             StageReport(
-                chunks=tuple(placement.chunks[rank :: cost.strategy.pp]),
+                chunks=tuple(self.placement.chunks[rank :: self.cost.strategy.pp]),
                 memory_bytes=peak.reserved_bytes,
                 allocated_bytes=peak.allocated_bytes,
                 memory=peak.terms,
                 peak_moment=peak.moment,
-                forward_s=_seconds(own.forward, contents),
-                backward_s=_seconds(own.backward, contents),
+                forward_s=sum(chain.from_iterable(self.forward[rank])),
+                backward_s=sum(chain.from_iterable(self.backward[rank])),
             )
+            for rank, peak in enumerate(peaks)
         )
-    return tuple(reports)
+
+    def time_terms(self, iteration_s: float) -> dict[str, float]:
+        """Return where the time of the busiest rank goes; waiting is what is left, the bubble.
+
+        The busiest rank is the one with the most work; its terms and the bubble sum to ``iteration_s``.
+        """
+        busiest = max(self.rank_terms(), key=lambda terms: sum(terms.values()))
+        if self.cost.fixed_s:
+            busiest["fixed"] = self.cost.fixed_s
+        waiting = iteration_s - sum(busiest.values())
+        return {
+            **{name: value for name, value in busiest.items() if value},
+            "bubble": max(0.0, waiting),
+        }
+
+    def rank_terms(self) -> Iterator[dict[str, float]]:
+        """Yield the seconds of each rank by term, the end of the iteration included."""
+        names = [term.name for term in (*self.cost.forward, *self.cost.backward)]
+        often = self.cost.strategy.microbatches
+        rows = zip(self.forward, self.backward, self._finishes(), strict=True)
+        for forward, backward, finish in rows:
+            terms: dict[str, float] = {}
+            for name, chunks in zip(names, chain(forward, backward), strict=True):
+                terms[name] = terms.get(name, 0.0) + often * sum(chunks)
+            for name, value in finish:
+                terms[name] = terms.get(name, 0.0) + value
+            yield terms
+
+    def _finishes(self) -> Iterator[list[tuple[str, float]]]:
+        """Yield for each rank the terms of its longest way to finish."""
+        ways = [term_values(way.terms, self.contents).T.tolist() for way in self.cost.finish]
+        names = [[term.name for term in way.terms] for way in self.cost.finish]
+        for rows in zip(*ways, strict=True):
+            longest = max(range(len(rows)), key=lambda way: sum(rows[way]))
+            yield list(zip(names[longest], rows[longest], strict=True))
 
 
-def time_terms(cost: StrategyCost, placement: Placement, iteration_s: float) -> dict[str, float]:
-    """Return where the time of the busiest rank goes; waiting is what is left, the bubble.
+class _UnlikeRanks(_Ranks):
+    """The same where each pipeline rank has prices of its own; ranks with the same prices share them."""
 
-    The busiest rank is the one with the most work; its terms and the bubble sum to ``iteration_s``.
-    """
-    ranks = [
-        _rank_terms(cost.at(rank), contents)
-        for rank, contents in enumerate(chunk_contents(cost, placement))
-    ]
-    busiest = max(ranks, key=lambda terms: sum(terms.values()))
-    if cost.fixed_s:
-        busiest["fixed"] = cost.fixed_s
-    waiting = iteration_s - sum(busiest.values())
-    return {
-        **{name: value for name, value in busiest.items() if value},
-        "bubble": max(0.0, waiting),
-    }
+    def __init__(self, cost: StrategyCost, placement: Placement) -> None:
+        self.cost = cost
+        parts = {id(own): _Ranks(own, placement) for own in cost.by_rank}
+        self.parts = [parts[id(own)] for own in cost.by_rank]
 
+    def reports(self) -> tuple[StageReport, ...]:
+        """Return memory by term and times of every pipeline rank."""
+        found = {id(part): part.reports() for part in self.parts}
+        return tuple(found[id(part)][rank] for rank, part in enumerate(self.parts))
 
-def _rank_terms(cost: StrategyCost, contents: Sequence[ChunkContent]) -> dict[str, float]:
-    terms: dict[str, float] = {}
-    for term in (*cost.forward, *cost.backward):
-        seconds = cost.strategy.microbatches * sum(term.value((chunk,)) for chunk in contents)
-        terms[term.name] = terms.get(term.name, 0.0) + seconds
-    longest = max(cost.finish, key=lambda way: sum(term.value(contents) for term in way.terms))
-    for term in longest.terms:
-        terms[term.name] = terms.get(term.name, 0.0) + term.value(contents)
-    return terms
-
-
-def _seconds(terms: Sequence[StageTerm], contents: Sequence[ChunkContent]) -> float:
-    return sum(term.value((chunk,)) for term in terms for chunk in contents)
+    def rank_terms(self) -> Iterator[dict[str, float]]:
+        """Yield the seconds of each rank by term at its own prices."""
+        found = {id(part): list(part.rank_terms()) for part in self.parts}
+        for rank, part in enumerate(self.parts):
+            yield dict(found[id(part)][rank])
 
 
 def model_flops(graph: ModelGraph, training: TrainingSpec) -> float:
@@ -176,18 +211,19 @@ def build_plan(
     flops = model_flops(graph, training)
     peak = sum(_peak_flops(item, training) for item in _devices(cluster, placement, cost.strategy))
     peak *= cost.strategy.gpus / cost.strategy.pp
+    ranks = (_UnlikeRanks if cost.by_rank else _Ranks)(cost, placement)
     return Plan(
         rank=rank,
         strategy=cost.strategy,
         placement=placement,
-        stages=_on_devices(stage_reports(cost, placement), cluster, placement, memory_limit_bytes),
+        stages=_on_devices(ranks.reports(), cluster, placement, memory_limit_bytes),
         iteration_s=iteration_s,
         iteration_s_low=iteration_s * band[0],
         iteration_s_high=iteration_s * band[1],
         tokens_per_s=training.global_batch * training.sequence / iteration_s,
         mfu=flops / (iteration_s * peak),
         memory_limit_bytes=memory_limit_bytes,
-        time=time_terms(cost, placement, iteration_s),
+        time=ranks.time_terms(iteration_s),
         price_shares=price_shares,
         demand_bytes=demand_bytes,
     )

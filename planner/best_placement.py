@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from planner.candidate import Candidate, Tier, settle_bound, settle_placement
 from planner.coefficients import Arrangement, Coefficients
-from planner.even_search import settle_even
+from planner.even_search import bound_even, simulate_even
 from planner.proof import prove
 
 
@@ -29,7 +29,9 @@ def best_placement(
     deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
     candidate = Candidate(row=0, given=given, lower_ns=0)
     if given.shape.chunks > 1 or not uneven:
-        settle_even(candidate, math.inf, uneven=uneven)
+        bound_even(candidate, uneven=uneven)
+        while candidate.tier is Tier.PLACED:
+            simulate_even(candidate)
     elif settle_bound(candidate, None) and candidate.tier is Tier.PLACED:
         settle_placement(candidate, tolerance, [])
         if not prove(candidate, tolerance, math.inf, deadline):

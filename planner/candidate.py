@@ -7,6 +7,7 @@ from costmodel.simulator import iteration_ns
 from costmodel.timeline import CriticalPath
 from planner.coefficients import Arrangement, Coefficients
 from planner.even_bounds import even_cuts
+from planner.even_placements import EvenPlacement
 from planner.local_search import Incumbent, improve
 from planner.placement_dp import placement_bound
 from planner.plans import Placement
@@ -37,6 +38,7 @@ class Candidate:
         tier: What comes next.
         values: Stage values, for strategies with one chunk a rank and free cuts.
         incumbent: Best placement so far, with its critical paths.
+        even: For strategies with even placements those not simulated yet, the most promising last.
         placed: Where the bound, or even splitting, would place the layers.
         paths: Critical paths known for its shape; shared between candidates.
         simulated: Simulations spent on it.
@@ -49,6 +51,7 @@ class Candidate:
     tier: Tier = Tier.BOUNDED
     values: StageValues | None = None
     incumbent: Incumbent | None = None
+    even: list[EvenPlacement] = field(default_factory=list)
     placed: Arrangement | None = None
     paths: dict[CriticalPath, None] = field(default_factory=dict)
     simulated: int = 0
@@ -90,7 +93,7 @@ def settle_bound(candidate: Candidate, cutoff_ns: int | None) -> bool:
         _try_balanced(candidate, values)
     own = candidate.time_ns
     limit = own if cutoff_ns is None else cutoff_ns
-    found = placement_bound(candidate.given, limit)
+    found = placement_bound(candidate.given, limit, candidate.lower_ns)
     if found is None:
         if limit is not None:
             candidate.close(limit)

@@ -20,7 +20,7 @@ from costmodel.units import NS_PER_S
 from planner.columns import columns_of
 from planner.engine import search
 from planner.module_tree import Module
-from planner.pricer import BlockTerms
+from planner.pricer import BlockTerms, PricerLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ def place(chain: Chain, ranks: int) -> dict[str, int] | None:
     }
 
 
-class _ChainPricer:
+class _ChainPricer(PricerLike):
     """Prices a chain for the search: every leaf is a layer of its own kind."""
 
     floor_fields: ClassVar[tuple[str, ...]] = ("pp",)

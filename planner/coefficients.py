@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.cost import MemoryMoment, StrategyCost
+from costmodel.lanes import has_lanes, rounded, rounded_up, total
 from costmodel.linear import StageTerm
 from costmodel.schedules import Shape, in_flight
 from costmodel.strategy import Strategy
@@ -28,7 +29,7 @@ NS_PER_S = 1_000_000_000
 
 
 class Linear(NamedTuple):
-    """An integer affine function of what a chunk or rank holds.
+    """An integer affine function of what a chunk or rank holds; with lanes, one for each of many strategies.
 
     Attributes:
         fixed: Once.
@@ -55,12 +56,12 @@ class Linear(NamedTuple):
         return total
 
     def values(self, layers: Ints, recomputed: Ints) -> Ints:
-        """Return the function for rows of layers by kind; the first row has the embedding, the last the head."""
+        """Return the function for (.., stage, kind): the first stage has the embedding, the last the head."""
         value = self.fixed + layers @ np.array(self.layer, dtype=np.int64)
         if any(self.recomputed):
             value += recomputed @ np.array(self.recomputed, dtype=np.int64)
-        value[0] += self.first
-        value[-1] += self.last
+        value[..., 0] += self.first
+        value[..., -1] += self.last
         return np.asarray(value)
 
 
@@ -216,25 +217,33 @@ class Coefficients:
         """``counts`` as an array."""
         return _prefix_table(self.layer_kinds, self.kinds)
 
-    def contents(self, arrangement: Arrangement) -> tuple[Ints, Ints]:
-        """Return layers, and recomputed layers, by virtual stage and kind."""
-        table, cuts = self.count_table, np.array(arrangement.cuts)
-        below = table[cuts[:-1]]
-        again = table[cuts[:-1] + np.array(arrangement.recomputed)]
-        return table[cuts[1:]] - below, again - below
+    def contents(self, cuts: Ints, recomputed: Ints) -> tuple[Ints, Ints]:
+        """Return layers, and recomputed layers, by (.., virtual stage, kind) for placements along the leading axes."""
+        table, start = self.count_table, cuts[..., :-1]
+        below = table[start]
+        if not recomputed.any():
+            return table[cuts[..., 1:]] - below, np.zeros_like(below)
+        return table[cuts[..., 1:]] - below, table[start + recomputed] - below
 
     def demands_kib(self, arrangement: Arrangement) -> Ints:
         """Return the KiB of every rank by moment: ``demand_kib`` for all ranks at once."""
-        held, again = self.contents(arrangement)
-        by_rank = (self.shape.chunks, self.shape.ranks, -1)
+        return self.demands_of(*self.contents(*map(np.array, arrangement)))
+
+    def demands_of(self, held: Ints, again: Ints) -> Ints:
+        """Return the KiB by (.., moment, rank) of placements given by their contents."""
+        by_rank = (*held.shape[:-2], self.shape.chunks, self.shape.ranks, -1)
         table = self._memory_table
-        value = table.fixed + held @ table.layer + again @ table.recomputed
-        value[0] += table.first
-        value[-1] += table.last
-        kept, flight = np.split(value.reshape(by_rank), 2, axis=2)
-        total = kept.sum(axis=0) + (table.in_flight * flight).sum(axis=0)
-        recomputes = again.reshape(by_rank).any(axis=(0, 2)).astype(np.int64)
-        return np.asarray(total.T + table.once_fixed + table.recompute_once * recomputes)
+        value = table.fixed + held @ table.layer
+        if recomputes := bool(again.any()):
+            value += again @ table.recomputed
+        value[..., 0, :] += table.first
+        value[..., -1, :] += table.last
+        kept, flight = np.split(value.reshape(by_rank), 2, axis=-1)
+        total = (kept + table.in_flight * flight).sum(axis=-3).swapaxes(-1, -2) + table.once_fixed
+        if recomputes:
+            once = np.any(again.reshape(by_rank), axis=(-3, -1), keepdims=True)
+            total += table.recompute_once * once[..., 0]
+        return np.asarray(total)
 
     @cached_property
     def _memory_table(self) -> "_MemoryTable":
@@ -257,7 +266,7 @@ class Coefficients:
 
     def work(self, arrangement: Arrangement) -> PipelineWork:
         """Return what the simulator executes for ``arrangement``."""
-        held, again = self.contents(arrangement)
+        held, again = self.contents(*map(np.array, arrangement))
 
         def times(linear: Linear) -> tuple[int, ...]:
             return tuple(linear.values(held, again).tolist())
@@ -268,15 +277,16 @@ class Coefficients:
             backward_ns=times(self.backward),
             weight_ns=times(self.weight),
             transfer_ns=self.transfer_ns,
-            finish_ns=self._finishes(held, again),
+            finish_ns=tuple(self.finishes(held, again).tolist()),
         )
 
-    def _finishes(self, held: Ints, again: Ints) -> tuple[int, ...]:
-        by_rank = (self.shape.chunks, self.shape.ranks, -1)
-        held = held.reshape(by_rank).sum(axis=0)
-        again = again.reshape(by_rank).sum(axis=0)
-        ways = [item.values(held, again) for item in self.finish] or [np.zeros(len(held), np.int64)]
-        return tuple((self.fixed_ns + np.maximum.reduce(ways)).tolist())
+    def finishes(self, held: Ints, again: Ints) -> Ints:
+        """Return what each rank does after its last task by (.., rank), for placements given by their contents."""
+        by_rank = (*held.shape[:-2], self.shape.chunks, self.shape.ranks, held.shape[-1])
+        held, again = (item.reshape(by_rank).sum(axis=-3) for item in (held, again))
+        ways = [item.values(held, again) for item in self.finish]
+        nothing = np.zeros(held.shape[:-1], dtype=np.int64)
+        return np.asarray(self.fixed_ns + (np.maximum.reduce(ways) if ways else nothing))
 
 
 @lru_cache(maxsize=64)
@@ -322,12 +332,12 @@ def limit_kib(memory_limit_bytes: float) -> int:
 
 def to_ns(seconds: float) -> int:
     """Round seconds to whole nanoseconds."""
-    return round(seconds * NS_PER_S)
+    return rounded(seconds * NS_PER_S)
 
 
 def to_kib(size: float) -> int:
     """Round bytes up to whole KiB."""
-    return math.ceil(size / KIB)
+    return rounded_up(size / KIB)
 
 
 def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
@@ -336,16 +346,17 @@ def nanoseconds(terms: Sequence[StageTerm], kinds: int) -> Linear:
     Raises:
         ValueError: A time depends on whether any layer recomputes, which is not affine.
     """
-    if any(term.recompute_once for term in terms):
+    if any(has_lanes(term.recompute_once) or term.recompute_once for term in terms):
         raise ValueError("only memory may have a part that is paid once where layers recompute")
     totals = [0.0] * (3 + 2 * kinds)
     for term in terms:
-        totals[0] += term.fixed + term.flight_fixed
-        totals[1] += term.first + term.flight_first
-        totals[2] += term.last + term.flight_last
+        totals[0] = totals[0] + (term.fixed + term.flight_fixed)
+        totals[1] = totals[1] + (term.first + term.flight_first)
+        totals[2] = totals[2] + (term.last + term.flight_last)
         for k in range(kinds):
-            totals[3 + k] += term.layer[k] + term.flight_layer[k]
-            totals[3 + kinds + k] += term.recomputed[k] + term.flight_recomputed[k]
+            again = term.recomputed[k] + term.flight_recomputed[k]
+            totals[3 + k] = totals[3 + k] + (term.layer[k] + term.flight_layer[k])
+            totals[3 + kinds + k] = totals[3 + kinds + k] + again
     whole = [to_ns(total) for total in totals]
     return Linear(
         whole[0], whole[1], whole[2], tuple(whole[3 : 3 + kinds]), tuple(whole[3 + kinds :])
@@ -356,20 +367,20 @@ def kibibytes(moment: MemoryMoment, kinds: int) -> MemoryRow:
     """Sum named bytes of one moment into one integer function."""
     terms, layers = moment.terms, range(kinds)
     kept = Linear(
-        to_kib(sum(term.fixed for term in terms)),
-        to_kib(sum(term.first for term in terms)),
-        to_kib(sum(term.last for term in terms)),
-        tuple(to_kib(sum(term.layer[k] for term in terms)) for k in layers),
-        tuple(to_kib(sum(term.recomputed[k] for term in terms)) for k in layers),
+        to_kib(total(term.fixed for term in terms)),
+        to_kib(total(term.first for term in terms)),
+        to_kib(total(term.last for term in terms)),
+        tuple(to_kib(total(term.layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(total(term.recomputed[k] for term in terms)) for k in layers),
     )
     flight = Linear(
-        to_kib(sum(term.flight_fixed for term in terms)),
-        to_kib(sum(term.flight_first for term in terms)),
-        to_kib(sum(term.flight_last for term in terms)),
-        tuple(to_kib(sum(term.flight_layer[k] for term in terms)) for k in layers),
-        tuple(to_kib(sum(term.flight_recomputed[k] for term in terms)) for k in layers),
+        to_kib(total(term.flight_fixed for term in terms)),
+        to_kib(total(term.flight_first for term in terms)),
+        to_kib(total(term.flight_last for term in terms)),
+        tuple(to_kib(total(term.flight_layer[k] for term in terms)) for k in layers),
+        tuple(to_kib(total(term.flight_recomputed[k] for term in terms)) for k in layers),
     )
-    return MemoryRow(moment.name, kept, flight, to_kib(sum(t.recompute_once for t in terms)))
+    return MemoryRow(moment.name, kept, flight, to_kib(total(t.recompute_once for t in terms)))
 
 
 def _weighted(kept: Sequence[int], flight: Sequence[int], count: int) -> tuple[int, ...]:

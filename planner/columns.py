@@ -108,17 +108,37 @@ class Columns:
             values[share] /= 100
         return Strategy(**values)
 
+    def lanes(self) -> Strategy:
+        """Return all rows, which share one placement order, as one strategy with a lane for each (costmodel.lanes)."""
+        values: dict[str, Any] = {name: self.column(name) for name in COLUMN_NAMES}
+        values["schedule"] = SCHEDULES[0]  # no price depends on it
+        values["recompute"] = np.array(RECOMPUTES)[self.recompute]
+        values["sequence_parallel"] = self.sequence_parallel > 0
+        values["placement_order"] = self.orders[int(self.placement_order[0])]
+        for share in ("offload_optimizer", "offload_activations"):
+            values[share] = self.column(share) / 100
+        return Strategy(**values)
+
     def groups(self, names: Iterable[str]) -> tuple[IntColumn, IntColumn]:
         """Return a representative row of each distinct combination of ``names``, and each row's group."""
         code = np.zeros(len(self), dtype=np.int64)
         for name in names:
-            _, inverse = np.unique(self.column(name), return_inverse=True)
+            place = _numbered(self.column(name))
             # Renumbering after each column keeps codes far below the range of an integer.
-            _, code = np.unique(
-                code * (int(inverse.max(initial=0)) + 1) + inverse, return_inverse=True
-            )
-        _, first = np.unique(code, return_index=True)
-        return first.astype(np.int64), code.astype(np.int64)
+            code = _numbered(code * (int(place.max(initial=0)) + 1) + place)
+        first = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.int64)
+        first[code[::-1]] = np.arange(len(self))[::-1]
+        return first, code
+
+
+def _numbered(values: IntColumn) -> IntColumn:
+    """Return for each of non-negative values its position among the distinct ones."""
+    span = int(values.max(initial=0)) + 1
+    if span > 8 * len(values) + 1024:
+        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    present = np.zeros(span, dtype=np.int64)
+    present[values] = 1
+    return np.asarray((present.cumsum() - 1)[values])
 
 
 COLUMN_NAMES: tuple[str, ...] = tuple(

@@ -30,14 +30,14 @@ from planner.coefficients import KIB, Arrangement, Coefficients, coefficients, l
 from planner.columns import Columns, IntColumn
 from planner.even_bounds import grouped_even_bounds
 from planner.even_cuts import balanced_cuts
-from planner.even_search import settle_even
+from planner.even_search import bound_even, simulate_even
 from planner.memory_test import memory_verdict
 from planner.plans import Placement
-from planner.priced_rows import RowPricer, TimeRows
+from planner.priced_rows import Floats, RowPricer, TimeRows
 from planner.pricer import PricerLike
 from planner.proof import prove
 
-_FIRST_ROWS, _MOST_ROWS = 64, 512
+_FIRST_ROWS, _MOST_ROWS = 64, 4096
 """Rows refined at a time: few at first, when most searches end, then doubling."""
 _NEAREST = 12
 """Strategies that do not fit whose exact demand is compared."""
@@ -210,8 +210,7 @@ class Search:
         fits, shortage = memory_verdict(
             self.floors.at(rows), self.prices.memory(rows), self.limits.memory_kib
         )
-        for row, lack in zip(rows[~fits].tolist(), shortage[~fits].tolist(), strict=True):
-            self._reject(row, lack)
+        self._reject(rows[~fits], shortage[~fits])
         rows = rows[fits]
         if not len(rows):
             return
@@ -226,8 +225,8 @@ class Search:
 
     def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
         """Return bounds of ``rows``, priced as ``part``, where only even placements count."""
-        del rows
-        return grouped_even_bounds(part, uneven=self.limits.uneven)
+        memory, limits = self.prices.memory(rows), self.limits
+        return grouped_even_bounds(part, memory, limits.memory_kib, uneven=limits.uneven)
 
     def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
         """Return the rows whose keys may still matter; the others are closed at their keys."""
@@ -235,10 +234,12 @@ class Search:
         self.closed_ns = min(self.closed_ns, keys[~opened].min(initial=_NEVER))
         return rows[opened]
 
-    def _reject(self, row: int, lack: float) -> None:
-        self.unfit += 1
-        self.known[row] = _NEVER
-        self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, (lack, row)])
+    def _reject(self, rows: IntColumn, lacks: Floats) -> None:
+        self.unfit += len(rows)
+        self.known[rows] = _NEVER
+        if not self.found:
+            listed = zip(lacks.tolist(), rows.tolist(), strict=True)
+            self.nearest = heapq.nsmallest(_NEAREST, [*self.nearest, *listed])
 
     def _advance(self) -> None:
         """Take the most promising candidate one tier further."""
@@ -256,17 +257,16 @@ class Search:
             heapq.heappush(self.heap, (candidate.lower_ns, row, candidate))
 
     def _new(self, row: int, key: int) -> Candidate:
-        cost = self.pricer.cost(self.columns.strategy(row))
-        given = coefficients(cost, self.limits.memory_kib * KIB)
+        given = self.prices.coefficients(row, self.limits.memory_kib)
         candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
         if given.shape.chunks > 1 or not self.limits.uneven:
-            fits = settle_even(candidate, self._goal(), uneven=self.limits.uneven)
+            fits = bound_even(candidate, uneven=self.limits.uneven)
         else:
             goal = self._goal()
             fits = settle_bound(candidate, None if math.isinf(goal) else int(goal))
         self.simulated += candidate.simulated
         if not fits:
-            self._reject(row, 0.0)
+            self._reject(np.array([row]), np.zeros(1))
         self._note(candidate, known=False)
         return candidate
 
@@ -276,12 +276,18 @@ class Search:
         if candidate.lower_ns >= self._goal():
             candidate.close(candidate.lower_ns)
             return
-        shape = candidate.given.shape
-        settle_placement(candidate, self.limits.tolerance, self.best_cuts[shape])
-        if candidate.incumbent is not None:
-            self.best_cuts[shape].append(candidate.incumbent.cuts)
+        if candidate.even:
+            simulate_even(candidate)
+        else:
+            self._settle(candidate)
         self.simulated += candidate.simulated - before
         self._note(candidate, known)
+
+    def _settle(self, candidate: Candidate) -> None:
+        cuts = self.best_cuts[candidate.given.shape]
+        settle_placement(candidate, self.limits.tolerance, cuts)
+        if candidate.incumbent is not None:
+            cuts.append(candidate.incumbent.cuts)
 
     def _prove(self) -> None:
         """Refine, then prove, the open candidate with the smallest bound."""

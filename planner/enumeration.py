@@ -105,9 +105,10 @@ def _grow(
     at = old.offset
     below = old.before - old.forward_before
     finish = np.maximum(old.finish[:, None], tables.finish[stage][at] - below[:, None])
+    to_first, to_own = rows.parts(stage)
     row = np.maximum(
-        old.before[:, None] + rows.to_first[stage][at] + finish,
-        old.forward_before[:, None] + rows.to_own[stage][at],
+        old.before[:, None] + to_first[at] + finish,
+        old.forward_before[:, None] + to_own[at],
     )
     bound = np.maximum(old.bound[:, None], row)
     open_ = tables.legal[stage][at] & leads_on

@@ -70,7 +70,7 @@ class _Part:
 
     def _room(self, moment: MemoryColumns) -> Floats:
         """Return the KiB that layers may take, by row and rank."""
-        kept, flight = moment
+        kept, flight = moment.kept, moment.flight
         room = self.limit - kept.fixed[:, None] - self.flight * flight.fixed[:, None]
         # Only one chunk holds the embedding or the head: interleaving keeps at least one micro-batch of it.
         often = np.where(self.interleaved, 1.0, self.flight)

@@ -130,10 +130,8 @@ def _saving(scenario: Scenario, strategy: Strategy) -> Saving | None:
 
 def _device_seconds(pricer: Pricer, events: Iterable[Event]) -> float:
     """Return the GPU-seconds of one repeat of each event: compute on one, a collective on its ranks."""
-    events = list(events)
-    price = pricer.prices.compute([e for e in events if isinstance(e, ComputeEvent)])
     return sum(
-        price(event)
+        pricer.prices.compute([event])[0]
         if isinstance(event, ComputeEvent)
         else pricer.prices.comm(event) * min(event.group_size, LARGEST_GROUP)
         for event in events

@@ -23,7 +23,7 @@ class WithoutRecomputation:
     """
 
     def __init__(self, pricer: PricerLike) -> None:
-        self._pricer = pricer
+        self._pricer, self.prices_lanes = pricer, pricer.prices_lanes
         self.floor_fields, self.floor_terms = pricer.floor_fields, pricer.floor_terms
         self.block_fields, self.transfer_fields = pricer.block_fields, pricer.transfer_fields
         self.finish_fields, self.memory_fields = pricer.finish_fields, pricer.memory_fields
@@ -45,6 +45,14 @@ class WithoutRecomputation:
     def transfer(self, strategy: Strategy) -> tuple[float, ...]:
         """Return seconds of each pipeline boundary."""
         return self._pricer.transfer(strategy)
+
+    def least_transfer(self, strategy: Strategy) -> float:
+        """Return the least of ``transfer`` but the boundary that wraps around."""
+        return self._pricer.least_transfer(strategy)
+
+    def fixed_s(self, strategy: Strategy) -> float:
+        """Return the seconds per iteration outside the schedule."""
+        return self._pricer.fixed_s(strategy)
 
     def finish(self, strategy: Strategy) -> Sequence[Finish]:
         """Return the alternatives for the end of the iteration."""

@@ -16,6 +16,8 @@ from planner.windows import Budgets, Windows
 
 _MANY_RANGES = 200_000
 """Ranges of layers from which tables cost more than finding a tighter cutoff first."""
+_STEP = 0.003
+"""Relative distance of the first cutoff to the smallest with a placement; doubled while none is found."""
 _STATE = 200_000
 """Entries of a stage's table over levels of the finish and ranges, at most."""
 _REFINEMENTS, _FINE = 3, 2e-4
@@ -35,12 +37,15 @@ class PlacementBound:
     arrangement: Arrangement
 
 
-def placement_bound(given: Coefficients, cutoff_ns: int | None = None) -> PlacementBound | None:
+def placement_bound(
+    given: Coefficients, cutoff_ns: int | None = None, lower_ns: int = 0
+) -> PlacementBound | None:
     """Bound the iteration of every placement of a strategy with one chunk a rank.
 
     Args:
         given: The strategy's coefficients.
         cutoff_ns: Placements known to take at least this long need not be looked at.
+        lower_ns: A bound that is known already.
 
     Returns:
         None where no placement fits, or none takes less than the cutoff.
@@ -51,7 +56,7 @@ def placement_bound(given: Coefficients, cutoff_ns: int | None = None) -> Placem
     if windows is None:
         return None
     if windows.ranges > _MANY_RANGES:
-        found = _within_tight_cutoffs(given, budgets, cutoff)
+        found = _within_tight_cutoffs(given, budgets, cutoff, lower_ns)
     else:
         found = _within(given, windows)
     if found is None or (cutoff_ns is not None and found.bound_ns >= cutoff_ns):
@@ -68,17 +73,17 @@ def _within(given: Coefficients, windows: Windows) -> PlacementBound | None:
 
 
 def _within_tight_cutoffs(
-    given: Coefficients, budgets: Budgets, cutoff: float
+    given: Coefficients, budgets: Budgets, cutoff: float, lower_ns: int
 ) -> PlacementBound | None:
     """Try cutoffs from just above the smallest possible one: they leave narrow windows.
 
-    What is found below a trial cutoff is the bound over all placements, as the others reach the cutoff.
+    What is found below a trial cutoff is the bound over all placements, as the others reach the cutoff. What is found
+    above it is a cutoff with which the next trial finds the bound, since wider windows only lower the rows.
     """
     busy = given.shape.microbatches * budgets.whole
-    trial = budgets.least_cutoff(
-        busy / given.shape.ranks / 2, min(cutoff, 4 * busy + given.fixed_ns)
-    )
-    step = 0.01
+    least = max(busy / given.shape.ranks / 2, float(lower_ns))
+    trial = budgets.least_cutoff(least, min(cutoff, 4 * busy + given.fixed_ns))
+    step = _STEP
     while True:
         trial = min(trial * (1 + step), cutoff)
         windows = budgets.narrow(trial)
@@ -87,7 +92,10 @@ def _within_tight_cutoffs(
             return found
         if trial >= min(cutoff, 16 * busy + given.fixed_ns):
             return found
-        step *= 2
+        if found is None:
+            step *= 2
+        else:
+            trial, step = found.bound_ns + 1.0, 0.0
 
 
 def smallest_maximum(rows: Rows, *, most_levels: int = 1) -> tuple[int, list[int]] | None:
@@ -98,6 +106,32 @@ def smallest_maximum(rows: Rows, *, most_levels: int = 1) -> tuple[int, list[int
     """
     if max(rows.total, rows.least_finish) >= NEVER:
         return None
+    best = _one_level(rows) if most_levels == 1 else _refined(rows, most_levels)
+    if best is None:
+        return None
+    low = rows.tables.windows.low
+    cuts = [int(low[cut]) + offset for cut, offset in enumerate(best[1])]
+    return max(best[0], rows.textbook()), cuts
+
+
+def _one_level(rows: Rows) -> tuple[int, list[int]] | None:
+    """Return bound and offsets of the cuts with the least finish as Q."""
+    reached = np.full(rows.tables.legal.shape[1], NEVER)
+    reached[0] = 0
+    steps = []
+    for stage in range(rows.stages):
+        value = np.maximum(reached[:, None], rows.larger(stage))
+        steps.append(value)
+        reached = value.min(axis=0)
+    offsets = [0]
+    for value in reversed(steps):
+        offsets.append(int(value[:, offsets[-1]].argmin()))
+    bound = int(reached[0])
+    return (bound, offsets[::-1]) if bound < NEVER else None
+
+
+def _refined(rows: Rows, most_levels: int) -> tuple[int, list[int]] | None:
+    """Return bound and offsets of the cuts with levels of Q, refined around the best one."""
     legal = rows.tables.legal
     most = int(rows.ending.max(initial=rows.least_finish, where=legal))
     size = legal.shape[1] * legal.shape[2]
@@ -115,11 +149,7 @@ def smallest_maximum(rows: Rows, *, most_levels: int = 1) -> tuple[int, list[int
             break
         around = _spread(int(levels[max(level - 1, 0)]), int(above), count // 2)
         levels = np.unique(np.concatenate([levels, around]))
-    if best is None:
-        return None
-    low = rows.tables.windows.low
-    cuts = [int(low[cut]) + offset for cut, offset in enumerate(best[1])]
-    return max(best[0], rows.textbook()), cuts
+    return best
 
 
 def _spread(low: int, high: int, count: int) -> Ints:

@@ -20,6 +20,11 @@ class PricerLike(Protocol):
     """
 
     @property
+    def prices_lanes(self) -> bool:
+        """Whether a strategy of which parts are asked may stand for many (costmodel.lanes)."""
+        return False
+
+    @property
     def floor_fields(self) -> tuple[str, ...]:
         """Fields of the strategy that the floor of a block depends on."""
 
@@ -55,6 +60,15 @@ class PricerLike(Protocol):
 
     def transfer(self, strategy: Strategy) -> tuple[float, ...]:
         """Return seconds of each pipeline boundary; empty without pipeline."""
+
+    def least_transfer(self, strategy: Strategy) -> float:
+        """Return the least of ``transfer`` but the boundary that wraps around; 0 without pipeline."""
+        return min(self.transfer(strategy)[:-1], default=0.0)
+
+    def fixed_s(self, strategy: Strategy) -> float:
+        """Return the seconds per iteration outside the schedule."""
+        del strategy
+        return 0.0
 
     def finish(self, strategy: Strategy) -> Sequence[Finish]:
         """Return the alternatives for the end of the iteration."""

@@ -15,6 +15,8 @@ and for its last backward, less what it computes meanwhile. The last backward tr
 with its finish: Q_s = max_{e<=s} (D_e - PB_e), with PB_e the backwards that remain below e.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from planner.coefficients import Coefficients, Ints
@@ -27,10 +29,10 @@ class Rows:
     A row is what precedes the stage plus a part that only depends on the stage and its range. ``to_first`` and
     ``to_own`` are those parts for paths that go back to an earlier rank (its finish excluded) and that end on
     the stage's own rank (its finish included); ``step`` is what a stage adds to what precedes ``to_first``.
+    They are computed stage by stage, which keeps them in the processor's cache.
 
     Attributes:
         before, forward_before, after: Least sums before and after each cut, by its position.
-        ending: Finish of a stage less the most that the backwards below it can take: least part in Q.
         total: Least time of one micro-batch through all stages.
     """
 
@@ -46,9 +48,18 @@ class Rows:
         self.after = self._least_after(self.step, 2)
         self.total = int(self.before[-1].min())
         self.least_finish = int(tables.finish[0].min(initial=NEVER, where=tables.legal[0]))
-        self.to_first, self.to_own = self._parts()
-        back = self._most_before(self.step - tables.forward)
-        self.ending = tables.finish - back[:-1][:, :, None]
+        if not self.flushes:
+            # An iteration starts where the one before ends: nothing precedes a stage.
+            self.before, self.forward_before = (
+                np.zeros_like(self.before),
+                np.zeros_like(self.before),
+            )
+
+    @cached_property
+    def ending(self) -> Ints:
+        """Finish of a stage less the most that the backwards below it can take: least part in Q."""
+        back = self._most_before(self.step - self.tables.forward)
+        return np.asarray(self.tables.finish - back[:-1][:, :, None])
 
     def _least_before(self, values: Ints, hops: int) -> Ints:
         """Return the least sum of ``values`` over the stages before each cut, by its position."""
@@ -75,53 +86,69 @@ class Rows:
             least.append(np.minimum(step.min(axis=1) + hop, NEVER))
         return np.stack(least[::-1])
 
-    def _parts(self) -> tuple[Ints, Ints]:
-        schedule = self.given.shape.schedule
-        if schedule == "gpipe":
-            return self._gpipe()
-        if schedule == "no_flush":
-            return self._steady()
-        return self._zero_bubble() if schedule == "zero_bubble" else self._wave()
+    def parts(self, stage: int) -> tuple[Ints, Ints]:
+        """Return ``to_first`` and ``to_own`` of a stage."""
+        forms = {
+            "gpipe": self._gpipe,
+            "no_flush": self._steady,
+            "zero_bubble": self._zero_bubble,
+        }
+        return forms.get(self.given.shape.schedule, self._wave)(stage)
 
-    def _wave(self) -> tuple[Ints, Ints]:
+    def _flight(self, stage: int) -> int:
+        return min(self.m, self.stages - stage)
+
+    def _wave(self, stage: int) -> tuple[Ints, Ints]:
         """1F1B."""
-        t, m, after = self.tables, self.m, self.after[1:][:, None, :]
-        flight = np.minimum(m, self.stages - np.arange(self.stages))[:, None, None]
-        wait = np.maximum(after - (flight - 1) * t.forward, 0)
-        last = np.maximum(after - (flight - 1) * t.backward, 0)
-        busy = m * self.step + np.where(m > flight, wait + last, np.maximum(wait, last))
-        return busy, busy + t.finish
+        t, after, more = self.tables, self.after[stage + 1][None, :], self._flight(stage) - 1
+        wait = np.maximum(after - more * t.forward[stage], 0)
+        last = np.maximum(after - more * t.backward[stage], 0)
+        busy = self.m * self.step[stage]
+        busy += wait + last if self.m > more + 1 else np.maximum(wait, last)
+        return busy, busy + t.finish[stage]
 
-    def _gpipe(self) -> tuple[Ints, Ints]:
-        through = self.m * self.step + self.after[1:][:, None, :]
-        return through, through + self.tables.finish
+    def _gpipe(self, stage: int) -> tuple[Ints, Ints]:
+        through = self.m * self.step[stage] + self.after[stage + 1][None, :]
+        return through, through + self.tables.finish[stage]
 
-    def _steady(self) -> tuple[Ints, Ints]:
-        """Without flush an iteration starts where the one before ends: nothing precedes a stage."""
-        self.before, self.forward_before = np.zeros_like(self.before), np.zeros_like(self.before)
-        busy = self.m * self.step
-        return np.zeros_like(busy), busy + self.tables.finish
+    def _steady(self, stage: int) -> tuple[Ints, Ints]:
+        """Without flush only the work of the stage itself counts."""
+        busy = self.m * self.step[stage]
+        return np.zeros_like(busy), busy + self.tables.finish[stage]
 
-    def _zero_bubble(self) -> tuple[Ints, Ints]:
+    def _zero_bubble(self, stage: int) -> tuple[Ints, Ints]:
         """ZB-H1: before its last input gradient, rank s has done m - 1 - s weight gradients."""
-        t, m, stages = self.tables, self.m, np.arange(self.stages)[:, None, None]
-        flight = np.minimum(m, self.stages - stages)
-        wait = np.maximum(self.after[1:][:, None, :] - (flight - 1) * t.forward, 0)
-        least = int(t.weight.min(initial=NEVER, where=t.legal))
-        done = np.maximum(m - 1 - stages, 0) * t.weight
-        to_first = wait + m * self.step + done + least
-        return to_first, wait + m * (t.forward + t.backward) + t.finish
+        t, m = self.tables, self.m
+        wait = self.after[stage + 1][None, :] - (self._flight(stage) - 1) * t.forward[stage]
+        wait = np.maximum(wait, 0)
+        done = max(m - 1 - stage, 0) * t.weight[stage]
+        to_first = wait + m * self.step[stage] + done + self._least_weight
+        busy = m * (t.forward[stage] + t.backward[stage])
+        return to_first, wait + busy + t.finish[stage]
+
+    @cached_property
+    def _least_weight(self) -> int:
+        return int(self.tables.weight.min(initial=NEVER, where=self.tables.legal))
 
     def values(self) -> Ints:
-        """Return the larger row of each stage and range, with the least time before it and the least Q."""
-        return np.stack([np.maximum(*self.stage(stage)) for stage in range(self.stages)])
+        """Return ``larger`` of all stages."""
+        return np.stack([self.larger(stage) for stage in range(self.stages)])
+
+    def larger(self, stage: int) -> Ints:
+        """Return the larger row of a stage, with the least time before it and the least Q; NEVER where not legal."""
+        value = np.maximum(*self._rows(stage))
+        return np.where(self.tables.legal[stage], value, NEVER)
 
     def stage(self, stage: int) -> tuple[Ints, Ints]:
         """Return both rows of a stage, the first with the least finish of rank 0; NEVER where not legal."""
+        back, own = self._rows(stage)
         legal = self.tables.legal[stage]
-        back = self.before[stage][:, None] + self.to_first[stage] + self.least_finish
-        own = self.forward_before[stage][:, None] + self.to_own[stage]
         return np.where(legal, back, NEVER), np.where(legal, own, NEVER)
+
+    def _rows(self, stage: int) -> tuple[Ints, Ints]:
+        to_first, to_own = self.parts(stage)
+        back = (self.before[stage] + self.least_finish)[:, None] + to_first
+        return back, self.forward_before[stage][:, None] + to_own
 
     def textbook(self) -> int:
         """Return (m + p - 1) / p * sum t with latency once per p micro-batches, for 1F1B with m > p.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from planner.coefficients import Coefficients, Ints, Linear
@@ -44,22 +45,35 @@ class StageTables:
         """Number of stages."""
         return len(self.legal)
 
-    def looked_up(self, size: Ints, legal: Mask) -> "StageTables":
-        """Return tables over ranges from these, which are over numbers of layers."""
-        stage = np.arange(self.stages)[:, None, None]
+    def by_range(self, inside: Mask) -> "StageTables":
+        """Return tables over ranges ``inside`` the windows from these, which are over numbers of layers.
+
+        Where a range has as many layers as the one before it, shifted by a layer, it costs as much: the tables are
+        views of one row for each stage.
+        """
+        width, low, most = inside.shape[1], self.windows.low, self.legal.shape[2] - 1
+        sizes = (low[1:] - low[:-1])[:, None] + np.arange(1 - width, width)
+        known = np.clip(sizes, 0, most)
 
         def of(values: NDArray[Any]) -> NDArray[Any]:
-            return np.asarray(values[:, 0][stage, size])
+            return _shifted(np.take_along_axis(values[:, 0], known, axis=1), width)
 
         return StageTables(
             windows=self.windows,
-            legal=legal & of(self.legal),
+            legal=inside & of(self.legal) & _shifted(sizes == known, width),
             recomputed=of(self.recomputed),
             forward=of(self.forward),
             backward=of(self.backward),
-            weight=of(self.weight) if self.weight.any() else np.zeros_like(size),
+            weight=of(self.weight),
             finish=of(self.finish),
         )
+
+
+def _shifted(rows: NDArray[Any], width: int) -> NDArray[Any]:
+    """Return the view with entry ``width - 1 - i + j`` of a row at (row, i, j)."""
+    row, entry = rows.strides
+    shape = (len(rows), width, width)
+    return as_strided(rows[:, width - 1 :], shape, (row, -entry, entry), writeable=False)
 
 
 def stage_tables(given: Coefficients, windows: Windows) -> StageTables:
@@ -68,16 +82,18 @@ def stage_tables(given: Coefficients, windows: Windows) -> StageTables:
     width = int((windows.high - windows.low).max()) + 1
     positions = np.minimum(windows.low[:, None] + np.arange(width), layers)
     inside = positions <= windows.high[:, None]
-    start, stop = positions[:-1, :, None], positions[1:, None, :]
-    legal = inside[:-1, :, None] & inside[1:, None, :] & (stop > start)
+    legal = inside[:-1, :, None] & inside[1:, None, :]
     if given.kinds > 1:
-        return _Builder(given, start, stop, legal).tables(windows)
-    # With one kind only the number of layers matters: price each number once and look it up.
-    size = np.clip(stop - start, 0, layers)
-    most = int(size.max())
+        start, stop = positions[:-1, :, None], positions[1:, None, :]
+        return _Builder(given, start, stop, legal & (stop > start)).tables(windows)
+    # With one kind only the number of layers matters: price each number once.
+    most = int((windows.high[1:] - windows.low[:-1]).max(initial=1))
     numbers = np.broadcast_to(np.arange(most + 1), (given.shape.ranks, 1, most + 1))
-    priced = _Builder(given, np.zeros_like(numbers), numbers, numbers > 0).tables(windows)
-    return priced.looked_up(size, legal)
+    return (
+        _Builder(given, np.zeros_like(numbers), numbers, numbers > 0)
+        .tables(windows)
+        .by_range(legal)
+    )
 
 
 class _Builder:
@@ -161,6 +177,8 @@ class _Builder:
 
     def _fewest(self, index: int, need: Ints) -> Ints:
         """Return how many leading layers of each range must recompute to save ``need`` KiB."""
+        if self.given.kinds == 1:
+            return self._fewest_alike(index, need)
         result = np.zeros_like(need)
         layers = len(self.given.layer_kinds)
         starts = np.broadcast_to(self.start, need.shape)
@@ -172,3 +190,13 @@ class _Builder:
             found = np.searchsorted(saved, wanted.ravel(), side="left").reshape(wanted.shape)
             result[stage] = np.where(need[stage] > 0, np.minimum(found, layers + 1) - start, 0)
         return result
+
+    def _fewest_alike(self, index: int, need: Ints) -> Ints:
+        """``_fewest`` where every layer saves the same."""
+        saved = self._saved(index)[:, 1][:, None, None]
+        if (saved < 0).any():
+            raise ValueError("recomputing a layer must not take memory")
+        enough = np.where(
+            saved > 0, -(-need // np.maximum(saved, 1)), len(self.given.layer_kinds) + 1
+        )
+        return np.where(need > 0, enough, 0)

@@ -124,6 +124,7 @@ def _sliced(scenario: Scenario, slices: int) -> Scenario:
 class _SlicedPricer:
     """Prices slices: everything as for short sequences, attention as its share of the whole one's."""
 
+    prices_lanes: ClassVar[bool] = Pricer.prices_lanes
     floor_fields: ClassVar[tuple[str, ...]] = Pricer.floor_fields
     floor_terms: ClassVar[frozenset[str]] = Pricer.floor_terms
     transfer_fields: ClassVar[tuple[str, ...]] = Pricer.transfer_fields
@@ -154,6 +155,14 @@ class _SlicedPricer:
     def transfer(self, strategy: Strategy) -> tuple[float, ...]:
         """Return the hand-over of a slice."""
         return self._short.transfer(strategy)
+
+    def least_transfer(self, strategy: Strategy) -> float:
+        """Return the least of ``transfer`` but the boundary that wraps around."""
+        return self._short.least_transfer(strategy)
+
+    def fixed_s(self, strategy: Strategy) -> float:
+        """Return the seconds per iteration outside the schedule."""
+        return self._short.fixed_s(strategy)
 
     def finish(self, strategy: Strategy) -> tuple[Finish, ...]:
         """Return the end of the iteration, which slices do not change."""

@@ -23,6 +23,10 @@ from planner.coefficients import Coefficients, Ints
 Floats = NDArray[np.float64]
 
 
+_CLOSE = 2e-3
+"""Relative error of the smallest cutoff, small against the width of the windows it leaves."""
+
+
 class Windows(NamedTuple):
     """Lowest and highest position of each cut, stages + 1 of each."""
 
@@ -148,8 +152,12 @@ class Budgets:
 
     def least_cutoff(self, above_ns: float, below_ns: float) -> float:
         """Return about the smallest cutoff between two with a placement within its budgets."""
-        low, high = above_ns, below_ns
-        while high - low > 1e-3 * low:
+        low = high = above_ns
+        step = 0.01
+        while high < below_ns and self.narrow(high) is None:
+            low, high = high, min(high * (1 + step), below_ns)
+            step *= 2
+        while high - low > _CLOSE * low:
             middle = (low + high) / 2
             low, high = (low, middle) if self.narrow(middle) is not None else (middle, high)
         return high

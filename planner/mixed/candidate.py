@@ -1,14 +1,14 @@
 """One strategy on several device groups on its way through the search: planner.candidate for several groups."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from planner.candidate import Candidate, Tier
 from planner.coefficients import Arrangement
 from planner.local_search import Incumbent, improve
 from planner.mixed.blocks import blocks
-from planner.mixed.coefficients import Assignment, MixedCoefficients
+from planner.mixed.coefficients import Assignment, EvenChoice, MixedCoefficients
 from planner.mixed.rows import MixedRows
 from planner.mixed.tables import mixed_tables
 from planner.mixed.values import GroupValues, simulated_ns
@@ -30,12 +30,14 @@ class MixedCandidate(Candidate):
         shared: Stage values, for strategies with one chunk a rank and free cuts.
         groups: Group of each rank of the best placement so far.
         assigned: Where the bound would place layers and ranks.
+        choices: For strategies with even placements those not simulated yet, the most promising last.
     """
 
     mixed: MixedCoefficients
     shared: GroupValues | None = None
     groups: tuple[int, ...] = ()
     assigned: Assignment | None = None
+    choices: list[EvenChoice] = field(default_factory=list)
 
     @property
     def arrangement(self) -> Arrangement | None:

@@ -28,6 +28,14 @@ class Assignment(NamedTuple):
     groups: tuple[int, ...]
 
 
+class EvenChoice(NamedTuple):
+    """A placement on groups that fits, and a lower bound of its iteration."""
+
+    bound_ns: int
+    arrangement: Arrangement
+    groups: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class MixedCoefficients:
     """Everything the search knows of one strategy on several device groups.

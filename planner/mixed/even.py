@@ -1,44 +1,48 @@
-"""Interleaved strategies, and frameworks that only split evenly, on several device groups: simulate what may be best."""
+"""Interleaved strategies, and frameworks that only split evenly, on several device groups: planner.even_search for groups.
 
-from itertools import pairwise
+All even placements of a strategy are bounded at once, each with the fewest recomputed layers; then one at a time is
+simulated, while it is the most promising of the search.
+"""
+
+import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.simulator import iteration_ns
-from planner.coefficients import Arrangement, Ints
+from planner.candidate import Tier
+from planner.coefficients import Arrangement, Ints, Linear
 from planner.even_bounds import applies_to
-from planner.even_search import chain_ns
+from planner.even_rows import even_rows
 from planner.mixed.candidate import MixedCandidate
-from planner.mixed.coefficients import Assignment, MixedCoefficients
+from planner.mixed.coefficients import Assignment, EvenChoice, MixedCoefficients
 from planner.mixed.even_bounds import even_assignments
 
 
-def settle_mixed_even(candidate: MixedCandidate, goal_ns: float, *, uneven: bool) -> bool:
-    """Simulate the even placements that may beat ``goal_ns`` and close ``candidate``.
+def bound_mixed_even(candidate: MixedCandidate, *, uneven: bool) -> bool:
+    """Bound the even placements of ``candidate`` that fit; return whether there are any."""
+    candidate.choices = even_choices(candidate.mixed, placements(candidate.mixed, uneven=uneven))
+    if not candidate.choices:
+        return False
+    candidate.lower_ns = max(candidate.lower_ns, candidate.choices[-1].bound_ns)
+    candidate.tier = Tier.PLACED
+    return True
 
-    Returns:
-        Whether a placement fits, or may fit but cannot beat the goal.
-    """
-    given, least = candidate.mixed, float("inf")
-    for chosen in placements(given, uneven=uneven):
-        limit = min(goal_ns, float("inf") if candidate.time_ns is None else candidate.time_ns)
-        bound = _busiest(given, chosen)
-        if bound < limit:
-            arrangement = with_recomputation(given, chosen)
-            if arrangement is None:
-                continue
-            work = given.work(arrangement, chosen.groups)
-            bound = max(bound, chain_ns(work) if applies_to(given.shape.schedule) else 0)
-            if bound < limit:
-                candidate.simulated += 1
-                bound = iteration_ns(work)
-                if candidate.time_ns is None or bound < candidate.time_ns:
-                    candidate.placed = arrangement
-                candidate.take(chosen, bound)
-        least = min(least, bound)
-    if least < float("inf"):
-        candidate.close(int(least))
-    return least < float("inf")
+
+def simulate_mixed_even(candidate: MixedCandidate) -> None:
+    """Simulate the even placement with the smallest bound; close ``candidate`` if no other can be faster."""
+    chosen = candidate.choices.pop()
+    candidate.simulated += 1
+    time_ns = iteration_ns(candidate.mixed.work(chosen.arrangement, chosen.groups))
+    if candidate.time_ns is None or time_ns < candidate.time_ns:
+        candidate.placed = chosen.arrangement
+    candidate.take(Assignment(chosen.arrangement.cuts, chosen.groups), time_ns)
+    best_ns = candidate.time_ns or time_ns
+    left_ns = candidate.choices[-1].bound_ns if candidate.choices else math.inf
+    if left_ns >= best_ns:
+        candidate.close(best_ns)
+    else:
+        candidate.lower_ns = max(candidate.lower_ns, int(left_ns))
 
 
 def placements(given: MixedCoefficients, *, uneven: bool) -> tuple[Assignment, ...]:
@@ -47,41 +51,97 @@ def placements(given: MixedCoefficients, *, uneven: bool) -> tuple[Assignment, .
     return even_assignments(given.layers, shape.ranks, shape.chunks, given.slots, uneven=uneven)
 
 
-def _busiest(given: MixedCoefficients, chosen: Assignment) -> int:
-    """Return a lower bound at once: what the busiest rank computes, without recomputation."""
-    ranks, m = given.shape.ranks, given.shape.microbatches
-    totals = [0] * ranks
-    for stage, (start, stop) in enumerate(pairwise(chosen.cuts)):
-        item = given.by_group[chosen.groups[stage % ranks]]
-        held = item.between(start, stop)
-        none = (0,) * len(held)
-        for linear in (item.forward, item.backward):
-            totals[stage % ranks] += m * linear.value(held, none, False, False)
-    return max(totals)
-
-
-def with_recomputation(given: MixedCoefficients, chosen: Assignment) -> Arrangement | None:
-    """Return the placement with the fewest recomputed layers that fits; None if none does.
+def even_choices(given: MixedCoefficients, assigned: tuple[Assignment, ...]) -> list[EvenChoice]:
+    """Return the placements that fit, the smallest bound last, equal ones in reverse order.
 
     All chunks of a rank recompute equally many layers, or all of theirs where they have fewer.
     """
-    sizes = np.diff(np.array(chosen.cuts)).reshape(given.shape.chunks, given.shape.ranks)
-    low = np.zeros(given.shape.ranks, dtype=np.int64)
-    high = sizes.max(axis=0)
+    if not assigned:
+        return []
+    fitting = _Fitting(given, assigned)
+    again = fitting.recomputed()
+    if not len(fitting.cuts):
+        return []
+    rows = zip(
+        _bounds(given, fitting, again),
+        fitting.cuts.tolist(),
+        again.tolist(),
+        fitting.groups.tolist(),
+        strict=True,
+    )
+    found = [EvenChoice(n, Arrangement(tuple(a), tuple(b)), tuple(g)) for n, a, b, g in rows]
+    found.sort(key=lambda item: item.bound_ns)
+    return found[::-1]
 
-    def arrangement(counts: Ints) -> Arrangement:
-        return Arrangement(chosen.cuts, tuple(np.minimum(sizes, counts).ravel().tolist()))
 
-    def fits(counts: Ints) -> Ints:
-        return np.asarray(given.over_kib(arrangement(counts), chosen.groups) <= 0)
+class _Fitting:
+    """Finds the fewest recomputed layers of all ranks of all placements at once.
 
-    if given.recompute_all:
-        return arrangement(high) if fits(high).all() else None
-    high = np.where(fits(low), 0, high)
-    if not fits(high).all():
-        return None
-    while (low < high).any():
-        middle = (low + high) // 2
-        good = fits(middle)
-        low, high = np.where(good | (low >= high), low, middle + 1), np.where(good, middle, high)
-    return arrangement(low)
+    Attributes:
+        cuts, groups: By placement; those that cannot fit are dropped on the way.
+        sizes: Layers by placement, chunk and rank.
+    """
+
+    def __init__(self, given: MixedCoefficients, assigned: tuple[Assignment, ...]) -> None:
+        self.given = given
+        self._keep(
+            np.array([item.cuts for item in assigned], dtype=np.int64),
+            np.array([item.groups for item in assigned], dtype=np.int64),
+        )
+
+    def _keep(self, cuts: Ints, groups: Ints) -> None:
+        by_rank = (len(cuts), self.given.shape.chunks, self.given.shape.ranks)
+        self.cuts, self.groups = cuts, groups
+        self.sizes = np.diff(cuts, axis=1).reshape(by_rank)
+
+    def recomputed(self) -> Ints:
+        """Return recomputed layers by placement and virtual stage."""
+        most = self.sizes.max(axis=1)
+        low = most if self.given.recompute_all else np.zeros_like(most)
+        over = self._over(low)
+        high = np.where(over, most, low)
+        fits = ~self._over(high).any(axis=1)
+        self._keep(self.cuts[fits], self.groups[fits])
+        low, high = low[fits], high[fits]
+        while (low < high).any():
+            middle = (low + high) // 2
+            fit = ~self._over(middle)
+            low, high = np.where(fit | (low >= high), low, middle + 1), np.where(fit, middle, high)
+        return self._again(low)
+
+    def _again(self, counts: Ints) -> Ints:
+        """Return recomputed layers by virtual stage for counts by rank."""
+        again = np.minimum(self.sizes, counts[:, None, :])
+        return again.reshape(len(counts), self.cuts.shape[1] - 1)
+
+    def _over(self, counts: Ints) -> NDArray[np.bool_]:
+        """Return which ranks exceed the limit of their group at some moment."""
+        over = np.zeros(counts.shape, dtype=np.bool_)
+        for group, item in enumerate(self.given.by_group):
+            contents = item.contents(self.cuts, self._again(counts))
+            beyond = item.demands_of(*contents).max(axis=1) > item.limit_kib
+            over = np.where(self.groups == group, beyond, over)
+        return over
+
+
+def _bounds(given: MixedCoefficients, fitting: _Fitting, again: Ints) -> list[int]:
+    shape, groups = given.shape, fitting.groups
+    if not applies_to(shape.schedule):
+        return [0] * len(groups)
+    held = given.by_group[0].contents(fitting.cuts, again)
+
+    def passes(name: str) -> Ints:
+        found = np.zeros((len(groups), shape.chunks, shape.ranks), dtype=np.int64)
+        for group, item in enumerate(given.by_group):
+            linear: Linear = getattr(item, name)
+            times = linear.values(*held).reshape(found.shape)
+            found = np.where((groups == group)[:, None, :], times, found)
+        return found
+
+    finish = np.zeros(groups.shape, dtype=np.int64)
+    for group, item in enumerate(given.by_group):
+        finish = np.where(groups == group, item.finishes(*held), finish)
+    hops = np.array([given.transfers_ns(tuple(row)) for row in groups.tolist()], dtype=np.int64)
+    m = np.array(shape.microbatches)
+    rows = even_rows(passes("forward"), passes("backward"), finish, hops, m)
+    return [int(bound) for bound in rows]

@@ -3,7 +3,7 @@
 Interleaved strategies, and frameworks that only split evenly, have few placements: the ranks of each group stand
 together, in any order of the groups, and all chunks of a group's ranks hold equally many layers. What does not divide
 goes to the chunks of one group, one layer each, from the front, from the back or spread. On one group alone the
-placements are those of planner.even_cuts. The bounds are the rows of planner.even_bounds, each rank at its group's
+placements are those of planner.even_cuts. The bounds are the rows of planner.even_rows, each rank at its group's
 prices; what it costs to cross between groups is left out.
 """
 
@@ -17,12 +17,14 @@ from costmodel.strategy import SCHEDULES
 from planner.coefficients import Ints
 from planner.columns import IntColumn
 from planner.even_bounds import applies_to, even_cuts
+from planner.even_rows import even_rows
 from planner.mixed.blocks import blocks
 from planner.mixed.coefficients import Assignment
 from planner.priced_rows import Floats, LinearColumns, TimeRows
 
-_MOST_ENTRIES = 4_000_000
-"""Entries of an array over rows, placements and ranks at most."""
+_MOST_ENTRIES = 1_000_000
+"""Entries of an array over rows, placements and virtual stages at most."""
+_APPLICABLE = [code for code, name in enumerate(SCHEDULES) if applies_to(name)]
 
 
 class _Shape(NamedTuple):
@@ -129,7 +131,8 @@ def grouped_even_bounds(
         uneven: Whether strategies with one chunk a rank have free cuts.
     """
     best = np.zeros(len(slots), dtype=np.int64)
-    applies = slots.any(axis=1) & ((part.chunks > 1) if uneven else True)
+    applies = slots.any(axis=1) & np.isin(part.schedule, _APPLICABLE)
+    applies &= (part.chunks > 1) if uneven else True
     keys = np.column_stack([part.ranks, part.chunks, slots])
     for key in np.unique(keys[applies], axis=0):
         chosen = np.flatnonzero(applies & (keys == key).all(axis=1))
@@ -137,7 +140,7 @@ def grouped_even_bounds(
         shape = _Shape(len(part.kinds), ranks, chunks, tuple(held), uneven)
         if not _assignments(shape):
             continue
-        size = max(1, _MOST_ENTRIES // (ranks * len(_assignments(shape))))
+        size = max(1, _MOST_ENTRIES // (ranks * chunks * len(_assignments(shape))))
         for at in range(0, len(chosen), size):
             some = chosen[at : at + size]
             best[some] = _Bounds(given.at(some), part, some, shape).least()
@@ -145,57 +148,48 @@ def grouped_even_bounds(
 
 
 class _Bounds:
-    """Arrays over (row, placement, rank); all rows have the same even placements."""
+    """Arrays over (row, placement, chunk, rank); all rows have the same even placements."""
 
     def __init__(self, given: GroupTimes, part: TimeRows, some: Ints, shape: _Shape) -> None:
         self.shape, found = shape, _assignments(shape)
-        self.microbatches = part.microbatches[some][:, None, None]
-        self.hop = part.hop[some][:, None, None] * np.arange(shape.ranks)
-        names = [SCHEDULES[code] for code in part.schedule[some].tolist()]
-        self.chained = np.array([applies_to(name) for name in names])[:, None, None]
+        self.microbatches = part.microbatches[some]
+        self.hops = np.repeat(part.hop[some][:, None, None], shape.ranks, axis=2)
         self.again = part.recompute_all[some]
         self.times, self.finish = given
         counts = _prefix_counts(part.kinds)
         cuts = np.array([item.cuts for item in found], dtype=np.int64)
-        self.groups = np.array([item.groups for item in found], dtype=np.int64)
+        groups = np.array([item.groups for item in found], dtype=np.int64)
+        self.groups = groups[:, None, :]
         held = counts[cuts[:, 1:]] - counts[cuts[:, :-1]]
-        self.first = held[:, : shape.ranks]
-        self.held = held.reshape(len(cuts), shape.chunks, shape.ranks, -1).sum(axis=1)
+        self.held = held.reshape(len(cuts), shape.chunks, shape.ranks, -1)
 
     def least(self) -> IntColumn:
         """Return the smallest of the placements' bounds by row."""
-        forward = [item.forward for item in self.times]
-        backward = [item.backward for item in self.times]
-        extra = self.shape.chunks - 1
-        busy = self._of(forward, self.held, extra) + self._of(backward, self.held, extra)
-        there, back = self._before(forward), self._before(backward)
-        start = np.where(self.chained, there, 0) + self.microbatches * busy
-        worst = start.max(axis=2)
-        for ways in zip(*self.finish, strict=True):
-            after = self._of(ways, self.held, 0)
-            ends = np.maximum(
-                start + after, np.where(self.chained, start + back + after[..., :1], 0)
-            )
-            worst = np.maximum(worst, ends.max(axis=2))
-        found = np.floor(worst.min(axis=1) * (1 - 1e-12)) - 1
-        return np.asarray(found, dtype=np.int64)
+        forward = self._of([item.forward for item in self.times], self.held)
+        backward = self._of([item.backward for item in self.times], self.held)
+        whole = self.held.sum(axis=1, keepdims=True)
+        ways = [self._of(way, whole)[:, :, 0] for way in zip(*self.finish, strict=True)]
+        nothing = np.zeros((len(forward), len(self.held), self.shape.ranks))
+        bounds = even_rows(
+            forward,
+            backward,
+            np.maximum.reduce(ways) if ways else nothing,
+            self.hops,
+            self.microbatches[:, None],
+        )
+        return np.asarray(np.floor(bounds.min(axis=1) * (1 - 1e-12)) - 1, dtype=np.int64)
 
-    def _of(self, by_group: Sequence[LinearColumns], held: Floats, extra: int) -> Floats:
-        """Return a function of what each rank holds at its group's prices, its fixed part 1 + ``extra`` times."""
-        total = np.zeros((len(self.again), *held.shape[:2]))
+    def _of(self, by_group: Sequence[LinearColumns], held: Floats) -> Floats:
+        """Return a function of what each chunk holds at the prices of its rank's group."""
+        total = np.zeros((len(self.again), *held.shape[:3]))
         for group, linear in enumerate(by_group):
             again = np.where(self.again[:, None], linear.recomputed, 0)
-            value = np.einsum("prk,nk->npr", held, linear.layer + again)
-            value += (1 + extra) * linear.fixed[:, None, None]
-            value[:, :, 0] += linear.first[:, None]
-            value[:, :, -1] += linear.last[:, None]
+            value = np.einsum("pcrk,nk->npcr", held, linear.layer + again)
+            value += linear.fixed[:, None, None, None]
+            value[:, :, 0, 0] += linear.first[:, None]
+            value[:, :, -1, -1] += linear.last[:, None]
             total = np.where(self.groups == group, value, total)
         return total
-
-    def _before(self, by_group: Sequence[LinearColumns]) -> Floats:
-        """Return the sum over the first chunks of the ranks before each rank, and the hops."""
-        first = self._of(by_group, self.first, 0)
-        return np.asarray(first.cumsum(axis=2) - first + self.hop)
 
 
 @lru_cache(maxsize=64)

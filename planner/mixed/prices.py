@@ -7,13 +7,14 @@ waits for the exposed share and the rest is under way. The all-reduce of a tied 
 rank likewise takes the slower of the two outermost links where these are on different groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from costmodel.cost import Finish, StrategyCost
 from costmodel.linear import StageTerm, add, term
 from costmodel.strategy import Strategy
-from planner.coefficients import coefficients, to_ns
+from planner.coefficients import Coefficients, coefficients, to_ns
 from planner.mixed.coefficients import Matrix, MixedCoefficients
 from planner.pricer import PricerLike
 
@@ -69,13 +70,18 @@ class GroupPrices:
 
     def coefficients(self, strategy: Strategy, limit_bytes: float) -> MixedCoefficients:
         """Return the integer prices of ``strategy`` on every group and between them."""
+        by_group = tuple(
+            coefficients(group.pricer.cost(strategy), group.limit_bytes(limit_bytes))
+            for group in self.groups
+        )
+        return self.joined(strategy, by_group)
+
+    def joined(self, strategy: Strategy, by_group: tuple[Coefficients, ...]) -> MixedCoefficients:
+        """Return the integer prices of ``strategy`` on every group with what lies between them."""
         joints = self.joints(strategy)
         tied = [self._tied(group.pricer, strategy) for group in self.groups]
         return MixedCoefficients(
-            by_group=tuple(
-                coefficients(group.pricer.cost(strategy), group.limit_bytes(limit_bytes))
-                for group in self.groups
-            ),
+            by_group=by_group,
             slots=self.slots(strategy),
             crossing_ns=_nanoseconds(joints.crossing_s),
             wait_ns=_nanoseconds(joints.wait_s),
@@ -129,7 +135,12 @@ class GroupPrices:
         """
         costs = [group.pricer.cost(strategy) for group in self.groups]
         joints = self.joints(strategy)
-        ranks = [_placed(costs[group], joints, groups, rank) for rank, group in enumerate(groups)]
+        joined: dict[_Neighbours, StrategyCost] = {}
+        ranks = []
+        for near in _neighbours(groups):
+            if near not in joined:
+                joined[near] = _placed(costs[near.own], joints, near)
+            ranks.append(joined[near])
         return replace(
             costs[groups[0]],
             transfer_s=self._transfers(costs, joints, groups),
@@ -152,15 +163,29 @@ class GroupPrices:
         return tuple(found)
 
 
-def _placed(cost: StrategyCost, joints: Joints, groups: Sequence[int], rank: int) -> StrategyCost:
+class _Neighbours(NamedTuple):
+    """Groups of a rank, of the one ahead and the one behind, and of the other end where it is an end itself."""
+
+    own: int
+    ahead: int
+    behind: int
+    other_end: int
+
+
+def _neighbours(groups: Sequence[int]) -> Iterator[_Neighbours]:
+    last = len(groups) - 1
+    for rank, own in enumerate(groups):
+        other = groups[-1] if rank == 0 else groups[0] if rank == last else own
+        yield _Neighbours(own, groups[(rank + 1) % len(groups)], groups[rank - 1], other)
+
+
+def _placed(cost: StrategyCost, joints: Joints, near: _Neighbours) -> StrategyCost:
     """Return the prices of one rank with what its neighbours' groups add."""
-    own, kinds = groups[rank], max(cost.layer_kinds) + 1
-    ahead = joints.wait_s[own][groups[(rank + 1) % len(groups)]]
-    behind = joints.wait_s[own][groups[rank - 1]]
+    own, kinds = near.own, max(cost.layer_kinds) + 1
+    ahead, behind = joints.wait_s[own][near.ahead], joints.wait_s[own][near.behind]
     finish = cost.finish
-    if groups[0] != groups[-1]:
-        other = groups[-1] if rank == 0 else groups[0]
-        finish = tuple(_tied_to(way, joints.tied_s[own][other]) for way in finish)
+    if near.other_end != own:
+        finish = tuple(_tied_to(way, joints.tied_s[own][near.other_end]) for way in finish)
     return replace(
         cost,
         forward=_plus(cost.forward, term(_WAIT, kinds, fixed=ahead, last=-ahead)),

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.units import KIB
+from planner.coefficients import Coefficients
 from planner.columns import Columns, IntColumn
+from planner.mixed.coefficients import MixedCoefficients
 from planner.mixed.even_bounds import GroupTimes, grouped_even_bounds
 from planner.mixed.prices import GroupPrices
 from planner.mixed.together import together
@@ -57,14 +59,16 @@ class RelaxedRows(RowPricer):
     def memory(self, rows: IntColumn) -> tuple[MemoryColumns, ...]:
         """As RowPricer.memory; what a group's limit lacks to that of the search counts as held."""
         found = []
-        for item, group in zip(self.by_group, self.prices.groups, strict=True):
-            limit = self.known_limit_kib
-            lacking = limit - group.limit_bytes(limit * KIB) // KIB
+        limit = int(self.known_limit_kib)
+        for at, item in enumerate(self.by_group):
+            lacking = limit - self.group_limit_kib(at, limit)
             found.append([_raised(moment, lacking) for moment in item.memory(rows)])
         return tuple(
             MemoryColumns(
+                moments[0].name,
                 self._smallest([moment.kept for moment in moments], rows),
                 self._smallest([moment.flight for moment in moments], rows),
+                _least([moment.recompute_once for moment in moments], self.counts[:, rows]),
             )
             for moments in zip(*found, strict=True)
         )
@@ -89,6 +93,23 @@ class RelaxedRows(RowPricer):
     def _together(self) -> IntColumn:
         """What the groups can do together at their floors, by row."""
         return together(self.floor, [item.floor for item in self.by_group], (), self.slots)
+
+    def mixed(self, row: int, limit_kib: int) -> MixedCoefficients:
+        """Return everything about one row."""
+        by_group = tuple(
+            item.coefficients(row, self.group_limit_kib(at, limit_kib))
+            for at, item in enumerate(self.by_group)
+        )
+        return self.prices.joined(self.columns.strategy(row), by_group)
+
+    def spread(self, row: int, limit_kib: int) -> Coefficients:
+        """Return everything about a row that no group can hold: the slowest group's prices, the least limit."""
+        least = min(self.group_limit_kib(at, limit_kib) for at in range(len(self.by_group)))
+        return self.by_group[self.prices.slowest].coefficients(row, least)
+
+    def group_limit_kib(self, group: int, limit_kib: int) -> int:
+        """Return what a GPU of a group may hold under the limit of a search."""
+        return int(self.prices.groups[group].limit_bytes(limit_kib * KIB) // KIB)
 
     def bounds(self, rows: IntColumn, part: TimeRows, *, uneven: bool) -> IntColumn:
         """Return bounds of ``rows`` at full prices, of which ``part`` are the smallest: together, or over even placements."""
@@ -115,4 +136,4 @@ def _minus(whole: LinearColumns, part: LinearColumns) -> LinearColumns:
 
 
 def _raised(moment: MemoryColumns, kib: float) -> MemoryColumns:
-    return MemoryColumns(moment.kept._replace(fixed=moment.kept.fixed + kib), moment.flight)
+    return moment._replace(kept=moment.kept._replace(fixed=moment.kept.fixed + kib))

@@ -14,12 +14,12 @@ import numpy as np
 
 from costmodel.schedules import Shape
 from planner.candidate import Candidate, settle_bound
-from planner.coefficients import KIB, coefficients, limit_kib
+from planner.coefficients import limit_kib
 from planner.columns import Columns, IntColumn
 from planner.engine import EngineResult, Limits, MemoryShortage, Search
 from planner.mixed.candidate import MixedCandidate, settle_mixed_bound, settle_mixed_placement
 from planner.mixed.coefficients import Assignment
-from planner.mixed.even import settle_mixed_even
+from planner.mixed.even import bound_mixed_even, simulate_mixed_even
 from planner.mixed.prices import GroupPrices
 from planner.mixed.proof import prove_mixed
 from planner.mixed.relaxed import RelaxedRows
@@ -93,28 +93,26 @@ class MixedSearch(Search):
 
     def _new(self, row: int, key: int) -> Candidate:
         candidate = self._candidate(row, key)
-        goal = self._goal()
+        goal, uneven = self._goal(), self.limits.uneven
         cutoff = None if math.isinf(goal) else int(goal)
         if not isinstance(candidate, MixedCandidate):
             fits = settle_bound(candidate, cutoff)
-        elif candidate.given.shape.chunks > 1 or not self.limits.uneven:
-            fits = settle_mixed_even(candidate, goal, uneven=self.limits.uneven)
+        elif candidate.given.shape.chunks > 1 or not uneven:
+            fits = bound_mixed_even(candidate, uneven=uneven)
         else:
             fits = settle_mixed_bound(candidate, cutoff)
         self.simulated += candidate.simulated
         if not fits:
-            self._reject(row, 0.0)
+            self._reject(np.array([row]), np.zeros(1))
         self._note(candidate, known=False)
         return candidate
 
     def _candidate(self, row: int, key: int) -> Candidate:
-        strategy, limit = self.columns.strategy(row), self.limits.memory_kib * KIB
-        prices = self.relaxed.prices
+        limit = self.limits.memory_kib
         if not self.relaxed.slots[:, row].any():
-            least = min(group.limit_bytes(limit) for group in prices.groups)
-            given = coefficients(self.pricer.cost(strategy), least)
+            given = self.relaxed.spread(row, limit)
             return Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
-        mixed = prices.coefficients(strategy, limit)
+        mixed = self.relaxed.mixed(row, limit)
         given = mixed.by_group[0]
         paths = self.paths[given.shape]
         return MixedCandidate(row=row, given=given, lower_ns=key, paths=paths, mixed=mixed)
@@ -127,12 +125,18 @@ class MixedSearch(Search):
         if candidate.lower_ns >= self._goal():
             candidate.close(candidate.lower_ns)
             return
+        if candidate.choices:
+            simulate_mixed_even(candidate)
+        else:
+            self._settle_mixed(candidate)
+        self.simulated += candidate.simulated - before
+        self._note(candidate, known)
+
+    def _settle_mixed(self, candidate: MixedCandidate) -> None:
         best = self.best[candidate.mixed.shape]
         settle_mixed_placement(candidate, self.limits.tolerance, islice(reversed(best), _OTHERS))
         if candidate.incumbent is not None:
             best.append(Assignment(candidate.incumbent.cuts, candidate.groups))
-        self.simulated += candidate.simulated - before
-        self._note(candidate, known)
 
     def _proved(self, candidate: Candidate) -> bool:
         if not isinstance(candidate, MixedCandidate):

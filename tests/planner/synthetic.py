@@ -5,10 +5,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from costmodel.schedules import Shape
 from costmodel.simulator import iteration_ns
-from costmodel.strategy import Schedule, Strategy
+from costmodel.strategy import SCHEDULES, Schedule, Strategy
 from planner.coefficients import Arrangement, Coefficients, Linear, MemoryRow
+from planner.priced_rows import LinearColumns, TimeRows
 
 FREE = 1 << 40
 """A memory limit in KiB that nothing reaches."""
@@ -111,3 +114,20 @@ def brute_force(given: Coefficients) -> int | None:
     """Return the fastest simulated iteration over all placements; None if none fits."""
     times = (iteration_ns(given.work(arrangement)) for arrangement in all_arrangements(given))
     return min(times, default=None)
+
+
+def one_row(given: Coefficients) -> TimeRows:
+    """Return a single strategy as columns."""
+    return TimeRows(
+        ranks=np.array([given.shape.ranks]),
+        chunks=np.array([given.shape.chunks]),
+        microbatches=np.array([given.shape.microbatches]),
+        schedule=np.array([SCHEDULES.index(given.shape.schedule)]),
+        recompute_all=np.array([given.recompute_all]),
+        kinds=given.layer_kinds,
+        forward=LinearColumns.of([given.forward]),
+        backward=LinearColumns.of([given.backward]),
+        weight=LinearColumns.of([given.weight]),
+        hop=np.array([float(min(given.transfer_ns[:-1], default=0))]),
+        finish=tuple(LinearColumns.of([item]) for item in given.finish),
+    )

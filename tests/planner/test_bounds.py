@@ -10,9 +10,8 @@ from costmodel.simulator import iteration_ns
 from costmodel.strategy import SCHEDULES, Schedule
 from planner.bounds import time_bounds
 from planner.coefficients import Arrangement, Coefficients
-from planner.even_search import one_row
 from planner.priced_rows import LinearColumns, TimeRows
-from tests.planner.synthetic import random_coefficients
+from tests.planner.synthetic import one_row, random_coefficients
 
 
 def random_cuts(rng: random.Random, given: Coefficients) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def test_tables_of_a_scenario_come_before_the_formulas(tmp_path: Path) -> None:
     event = next(e for e in events if isinstance(e, ComputeEvent) and e.op == "flash_attention")
     append(tmp_path / "t.json", Source(device="d"), [Entry(event=event, seconds=123.0)])
     pricer = make_pricer(replace(_scenario(), prices=(tmp_path / "t.json",)))
-    assert pricer.prices.compute([event])(event) == pytest.approx(123.0)
+    assert pricer.prices.compute([event])[0] == pytest.approx(123.0)
 
 
 def test_profile_lists_what_is_wanted(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
 """Columns of prices are the prices of their rows; floors never exceed blocks."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from costmodel.pricing import Pricer
-from planner.coefficients import Linear, coefficients
+from planner.coefficients import Linear, coefficients, limit_kib
 from planner.columns import columns_of
 from planner.priced_rows import LinearColumns, RowPricer
 from planner.scenario import Scenario
@@ -13,18 +17,28 @@ from planner.scenario_pricer import make_pricer
 from planner.space import enumerate_space
 
 
-def scenario(model: str, gpus: int) -> Scenario:
+def scenario(
+    model: str, gpus: int, training: Mapping[str, Any] | None = None, **search: Any
+) -> Scenario:
     return scenario_from_mapping(
         {
             "model": model,
             "cluster": {"name": "dgx-h100", "gpus": gpus},
-            "training": {"global_batch": 256, "sequence": 4096},
+            "training": {"global_batch": 256, "sequence": 4096, **(training or {})},
+            "search": search,
         }
     )
 
 
-def rows_of(model: str, gpus: int, count: int = 150) -> tuple[Pricer, RowPricer, list[int]]:
-    asked = scenario(model, gpus)
+def rows_of(
+    model: str,
+    gpus: int,
+    training: Mapping[str, Any] | None = None,
+    *,
+    count: int = 150,
+    **search: Any,
+) -> tuple[Pricer, RowPricer, list[int]]:
+    asked = scenario(model, gpus, training, **search)
     columns = enumerate_space(asked).columns
     step = max(1, len(columns) // count)
     pricer = make_pricer(asked)
@@ -48,6 +62,35 @@ def test_columns_hold_the_coefficients_of_every_row(model: str, gpus: int) -> No
         assert at(time.backward, row) == given.backward
         assert int(time.hop[row]) == min(given.transfer_ns[:-1], default=0)
         assert {at(way, row) for way in finish} == set(given.finish)
+
+
+ORDERS = ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "search"),
+    [
+        ("llama-3.1-8b", {"framework": "torchtitan"}, {}),
+        ("gpt2-xl", {"framework": "deepspeed", "sequence": 1024, "precision": "fp16"}, {}),
+        ("deepseek-v3", {}, {}),
+        ("mixtral-8x7b", {"framework": "nemo", "precision": "fp8"}, {"placement_order": ORDERS}),
+        ("t5-3b", {"sequence": 512, "decoder_sequence": 128, "attention": "standard"}, {}),
+        ("llama-3.1-8b", {}, {"offload_optimizer": [0, 0.5, 1], "zero": [0, 1, 2, 3]}),
+    ],
+)
+def test_a_strategy_priced_alone_equals_itself_among_others(
+    model: str, training: dict[str, Any], search: dict[str, Any]
+) -> None:
+    pricer, prices, rows = rows_of(model, 64, training, count=60, **search)
+    limit = limit_kib(80e9)
+    prices.memory(np.array(rows)), prices.time(np.array(rows)), prices.finish(np.array(rows))
+    assert rows
+    for row in rows:
+        alone = coefficients(pricer.cost(prices.columns.strategy(row)), 80e9)
+        among = prices.coefficients(row, limit)
+        # Among others there may be more ways for the end, which never bind.
+        assert set(alone.finish) <= set(among.finish)
+        assert replace(among, finish=alone.finish) == alone
 
 
 @pytest.mark.parametrize(("model", "gpus"), [("llama-3.1-70b", 64), ("mixtral-8x7b", 64)])

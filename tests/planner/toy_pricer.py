@@ -11,7 +11,7 @@ from costmodel.cost import Finish, MemoryMoment, StrategyCost
 from costmodel.linear import StageTerm, term
 from costmodel.strategy import RECOMPUTES, SCHEDULES, Schedule, Strategy
 from planner.columns import Columns
-from planner.pricer import BlockTerms
+from planner.pricer import BlockTerms, PricerLike
 
 GB = 1e9
 
@@ -47,7 +47,7 @@ class ToyModel:
 
 
 @dataclass(frozen=True, slots=True)
-class ToyPricer:
+class ToyPricer(PricerLike):
     """Prices strategies of a ToyModel by formula."""
 
     model: ToyModel

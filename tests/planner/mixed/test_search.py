@@ -6,10 +6,10 @@ import pytest
 
 from costmodel.simulator import iteration_ns
 from planner.coefficients import coefficients
-from planner.mixed.even import placements, with_recomputation
+from planner.mixed.even import placements
 from planner.mixed.search import search_mixed
 from tests.planner import synthetic
-from tests.planner.mixed.toys import MixedScenario, brute_force, random_mixed
+from tests.planner.mixed.toys import MixedScenario, brute_force, random_mixed, with_recomputation
 
 
 def best_times(scenario: MixedScenario) -> list[int]:

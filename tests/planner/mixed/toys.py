@@ -14,16 +14,16 @@ from costmodel.simulator import iteration_ns
 from costmodel.strategy import Strategy
 from planner.coefficients import Arrangement
 from planner.columns import Columns
-from planner.mixed.coefficients import MixedCoefficients
-from planner.mixed.even import placements, with_recomputation
+from planner.mixed.coefficients import Assignment, MixedCoefficients
+from planner.mixed.even import placements
 from planner.mixed.prices import Group, GroupPrices
-from planner.pricer import BlockTerms
+from planner.pricer import BlockTerms, PricerLike
 from tests.planner.synthetic import all_cuts
 from tests.planner.toy_pricer import ToyModel, ToyPricer, toy_space
 
 
 @dataclass(frozen=True, slots=True)
-class ExposedPricer:
+class ExposedPricer(PricerLike):
     """A toy pricer whose senders wait for their boundary, and whose ends reduce a tied embedding.
 
     Boundaries inside ``near`` ranks are free; farther ones, and the tied embedding over them, cost ``far_s``.
@@ -210,3 +210,19 @@ def _best_even(given: MixedCoefficients) -> int | None:
         if arrangement is not None:
             times.append(iteration_ns(given.work(arrangement, chosen.groups)))
     return min(times, default=None)
+
+
+def with_recomputation(given: MixedCoefficients, chosen: Assignment) -> Arrangement | None:
+    """Return an even placement with the fewest recomputed layers on every rank; None where it does not fit."""
+    ranks = given.shape.ranks
+    sizes = np.diff(np.array(chosen.cuts)).reshape(-1, ranks)
+    counts = sizes.max(axis=0) * int(given.recompute_all)
+    while True:
+        again = np.minimum(sizes, counts)
+        arrangement = Arrangement(chosen.cuts, tuple(again.ravel().tolist()))
+        over = given.over_kib(arrangement, chosen.groups) > 0
+        if not over.any():
+            return arrangement
+        if (counts >= sizes.max(axis=0))[over].any():
+            return None
+        counts = counts + over
