@@ -1,6 +1,8 @@
 """One given strategy: judged by the rules, priced, simulated."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from costmodel.cost import StrategyCost
 from costmodel.pricing import Pricer
@@ -81,62 +83,63 @@ def simulate_placement(
     scenario: Scenario, pricer: Pricer, strategy: Strategy, placement: Placement
 ) -> Simulation:
     """Predict a legal strategy on a given placement."""
-    if placement.device_groups:
-        return _simulate_assigned(scenario, strategy, placement)
+    groups, arrangement = placement.device_groups, arrangement_of(placement)
+    priced = _assigned(scenario, strategy, arrangement, groups) if groups else None
+    priced = priced or _alike(scenario, pricer, strategy, arrangement)
+    plan = build_plan(
+        rank=1,
+        cost=priced.cost,
+        placement=placement,
+        iteration_s=iteration_ns(priced.work) / NS_PER_S,
+        band=band_of(scenario),
+        graph=scenario.graph,
+        cluster=scenario.cluster,
+        training=scenario.training,
+        memory_limit_bytes=plan_limit_bytes(scenario, groups),
+        demand_bytes=priced.peak_kib * KIB,
+        price_shares=priced.shares,
+    )
+    device = scenario.cluster.device
+    return Simulation(
+        strategy=strategy,
+        violations=(),
+        plan=plan,
+        cost=priced.cost,
+        work=priced.work,
+        verdict=assigned_verdict(plan, scenario.cluster) if groups else plan_verdict(plan, device),
+    )
+
+
+class _Priced(NamedTuple):
+    """A placement's prices, work, peak, and shares of the priced seconds by provenance."""
+
+    cost: StrategyCost
+    work: PipelineWork
+    peak_kib: int
+    shares: Mapping[str, float]
+
+
+def _alike(
+    scenario: Scenario, pricer: Pricer, strategy: Strategy, arrangement: Arrangement
+) -> _Priced:
+    """Price a placement whose ranks have the same prices."""
     cost = pricer.cost(strategy)
-    limit = plan_limit_bytes(scenario, ())
-    given, arrangement = coefficients(cost, limit), arrangement_of(placement)
-    work = given.work(arrangement)
-    plan = build_plan(
-        rank=1,
-        cost=cost,
-        placement=placement,
-        iteration_s=iteration_ns(work) / NS_PER_S,
-        band=band_of(scenario),
-        graph=scenario.graph,
-        cluster=scenario.cluster,
-        training=scenario.training,
-        memory_limit_bytes=limit,
-        demand_bytes=given.peak_kib(arrangement) * KIB,
-        price_shares=pricer.price_shares(strategy),
-    )
-    return Simulation(
-        strategy=strategy,
-        violations=(),
-        plan=plan,
-        cost=cost,
-        work=work,
-        verdict=plan_verdict(plan, scenario.cluster.device),
-    )
+    given = coefficients(cost, plan_limit_bytes(scenario, ()))
+    shares = pricer.price_shares(strategy)
+    return _Priced(cost, given.work(arrangement), given.peak_kib(arrangement), shares)
 
 
-def _simulate_assigned(scenario: Scenario, strategy: Strategy, placement: Placement) -> Simulation:
-    """Predict a legal strategy whose pipeline ranks are assigned to device groups."""
-    groups, pricer = placement.device_groups, make_mixed_pricer(scenario)
-    cost, limit = pricer.cost(strategy, groups), plan_limit_bytes(scenario, groups)
+def _assigned(
+    scenario: Scenario, strategy: Strategy, arrangement: Arrangement, groups: tuple[int, ...]
+) -> _Priced:
+    """Price a placement whose ranks are assigned to device groups."""
+    pricer = make_mixed_pricer(scenario)
     given = pricer.prices.coefficients(strategy, scenario.memory_limit_bytes)
-    arrangement = arrangement_of(placement)
-    work = given.work(arrangement, groups)
-    plan = build_plan(
-        rank=1,
-        cost=cost,
-        placement=placement,
-        iteration_s=iteration_ns(work) / NS_PER_S,
-        band=band_of(scenario),
-        graph=scenario.graph,
-        cluster=scenario.cluster,
-        training=scenario.training,
-        memory_limit_bytes=limit,
-        demand_bytes=int(given.demands_kib(arrangement, groups).max()) * KIB,
-        price_shares=pricer.price_shares(strategy, groups),
-    )
-    return Simulation(
-        strategy=strategy,
-        violations=(),
-        plan=plan,
-        cost=cost,
-        work=work,
-        verdict=assigned_verdict(plan, scenario.cluster),
+    return _Priced(
+        cost=pricer.cost(strategy, groups),
+        work=given.work(arrangement, groups),
+        peak_kib=int(given.demands_kib(arrangement, groups).max()),
+        shares=pricer.price_shares(strategy, groups),
     )
 
 

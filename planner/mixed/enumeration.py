@@ -15,6 +15,7 @@ from planner.coefficients import Ints
 from planner.enumeration import MOST_PLACEMENTS
 from planner.mixed.coefficients import Assignment
 from planner.mixed.rows import MixedRows
+from planner.stage_tables import Mask
 
 
 class _Frontier(NamedTuple):
@@ -113,59 +114,86 @@ def _grow(
 ) -> _Frontier | None:
     """Add every upper cut of ``stage`` and group behind it to the partial placements that put it on ``group``."""
     old = frontier.take(np.flatnonzero(frontier.group == group))
-    tables, width = rows.tables, rows.tables.legal.shape[4]
+    width = rows.tables.legal.shape[4]
     if _size(old) * width * len(rows.groups) > 40 * MOST_PLACEMENTS:
         return None
-    at = (stage, group, old.state, old.offset)
-    wait = rows.wait[group]
-    forward = tables.forward[at][:, None, :] + wait[None, :, None]
-    backward = (tables.backward[at] + wait[old.before_group][:, None])[:, None, :]
-    weight, finish = tables.weight[at][:, None, :], tables.finish[at][:, None, :]
-    next_state = old.state + rows.usage.shift[group]
-    inside = next_state < rows.usage.states
-    reached = np.minimum(next_state, rows.usage.states - 1)
-    left = rows.following[stage + 1][group][:, reached].swapaxes(0, 1)
-    to_first, to_own = rows.parts(stage, forward, backward, weight, finish, left)
-    below = old.before - old.forward_before
-    ending = np.maximum(old.ending[:, None, None], finish - below[:, None, None])
-    row = np.maximum(
-        old.before[:, None, None] + to_first + ending,
-        old.forward_before[:, None, None] + to_own,
-    )
-    bound = np.maximum(old.bound[:, None, None], row)
-    ahead = rows.ahead[stage + 1][group][:, reached].swapaxes(0, 1)
-    legal = (tables.legal[at] & inside[:, None])[:, None, :]
-    source, after, offset = np.nonzero(legal & (ahead < cutoff_ns) & (bound < cutoff_ns))
+    growth = _Growth(rows, old, stage, group)
+    bound, ending = growth.bounds()
+    source, after, offset = np.nonzero(growth.open(cutoff_ns) & (bound < cutoff_ns))
     if len(source) > MOST_PLACEMENTS:
         return None
-    kept = old.take(source)
-    state = next_state[source]
-    hop = rows.hops[stage + 1, group, after, state]
-    own = forward[source, after, offset]
-    back = np.broadcast_to(backward, bound.shape)[source, after, offset]
-    gradient, end = weight[source, 0, offset], finish[source, 0, offset]
-    step = own + back - (gradient if rows.split else 0)
+    picked = bound[source, after, offset], ending[source, 0, offset]
+    return growth.grown(source, after, offset, *picked)
 
-    def grown(name: str, column: Ints) -> Ints:
-        return np.column_stack([getattr(kept, name), column])
 
-    return _Frontier(
-        before_group=np.full(len(source), group),
-        group=after,
-        state=state,
-        offset=offset,
-        before=kept.before + rows.flushes * (step + 2 * hop),
-        forward_before=kept.forward_before + rows.flushes * (own + hop),
-        bound=bound[source, after, offset],
-        ending=np.broadcast_to(ending, bound.shape)[source, after, offset],
-        cuts=grown("cuts", tables.low[stage + 1, state] + offset),
-        groups=grown("groups", np.full(len(source), group)),
-        forward=grown("forward", own),
-        backward=grown("backward", back),
-        weight=grown("weight", gradient),
-        finish=grown("finish", end),
-        hops=grown("hops", hop),
-    )
+class _Growth:
+    """Partial placements times groups behind the next stage times its upper cuts; times are exact."""
+
+    def __init__(self, rows: MixedRows, old: _Frontier, stage: int, group: int) -> None:
+        self.rows, self.old, self.stage, self.group = rows, old, stage, group
+        at, wait, tables = (stage, group, old.state, old.offset), rows.wait[group], rows.tables
+        self.legal = tables.legal[at][:, None, :]
+        self.forward = tables.forward[at][:, None, :] + wait[None, :, None]
+        back = tables.backward[at] + wait[old.before_group][:, None]
+        self.backward, self.weight = back[:, None, :], tables.weight[at][:, None, :]
+        self.finish = tables.finish[at][:, None, :]
+        self.state = old.state + rows.usage.shift[group]
+        self.inside = self.state < rows.usage.states
+        self.reached = np.minimum(self.state, rows.usage.states - 1)
+
+    def _behind(self, values: Ints) -> Ints:
+        """Return values of the next cut by partial placement, group behind it and offset."""
+        behind = values[self.stage + 1][self.group][:, self.reached]
+        return np.asarray(behind.swapaxes(0, 1))
+
+    def open(self, cutoff_ns: int) -> Mask:
+        """Return which are legal and lead on to something below the cutoff."""
+        leads_on = self._behind(self.rows.ahead) < cutoff_ns
+        return np.asarray(self.legal & self.inside[:, None, None] & leads_on)
+
+    def bounds(self) -> tuple[Ints, Ints]:
+        """Return the largest row so far, and the finish at the end of the way back (Q of planner.rows)."""
+        old, left = self.old, self._behind(self.rows.following)
+        to_first, to_own = self.rows.parts(
+            self.stage, self.forward, self.backward, self.weight, self.finish, left
+        )
+        below = (old.before - old.forward_before)[:, None, None]
+        ending = np.maximum(old.ending[:, None, None], self.finish - below)
+        back = old.before[:, None, None] + to_first + ending
+        own = old.forward_before[:, None, None] + to_own
+        return np.maximum(old.bound[:, None, None], np.maximum(back, own)), ending
+
+    def grown(
+        self, source: Ints, after: Ints, offset: Ints, bound: Ints, ending: Ints
+    ) -> _Frontier:
+        """Return the chosen ones as partial placements with one stage more."""
+        rows, kept, state = self.rows, self.old.take(source), self.state[source]
+        hop = rows.hops[self.stage + 1, self.group, after, state]
+        forward, backward = self.forward[source, after, offset], self.backward[source, 0, offset]
+        weight, finish = self.weight[source, 0, offset], self.finish[source, 0, offset]
+        step = forward + backward - (weight if rows.split else 0)
+        own = np.full(len(source), self.group)
+        return _Frontier(
+            before_group=own,
+            group=after,
+            state=state,
+            offset=offset,
+            before=kept.before + rows.flushes * (step + 2 * hop),
+            forward_before=kept.forward_before + rows.flushes * (forward + hop),
+            bound=bound,
+            ending=ending,
+            cuts=_with(kept.cuts, rows.tables.low[self.stage + 1, state] + offset),
+            groups=_with(kept.groups, own),
+            forward=_with(kept.forward, forward),
+            backward=_with(kept.backward, backward),
+            weight=_with(kept.weight, weight),
+            finish=_with(kept.finish, finish),
+            hops=_with(kept.hops, hop),
+        )
+
+
+def _with(columns: Ints, column: Ints) -> Ints:
+    return np.asarray(np.column_stack([columns, column]))
 
 
 def _with_ends(rows: MixedRows, found: _Frontier) -> _Frontier:
