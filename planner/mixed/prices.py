@@ -104,7 +104,12 @@ class GroupPrices:
             max(group.pricer.transfer(one)) for group, one in zip(self.groups, far, strict=True)
         ]
         waits = [_wait(group.pricer, one) for group, one in zip(self.groups, far, strict=True)]
-        tied = [self._tied(group.pricer, one) for group, one in zip(self.groups, far, strict=True)]
+        # Whether a model ties its embedding does not depend on the link.
+        ties = any(self._tied(group.pricer, strategy) for group in self.groups)
+        tied = [
+            self._tied(group.pricer, one) if ties else 0.0
+            for group, one in zip(self.groups, far, strict=True)
+        ]
         own = [_wait(group.pricer, strategy) for group in self.groups]
         return Joints(
             crossing_s=_pairs(under_way),

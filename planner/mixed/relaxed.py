@@ -119,10 +119,12 @@ class RelaxedRows(RowPricer):
         even = grouped_even_bounds(GroupTimes(times, finish), part, slots.T, uneven=uneven)
         return np.maximum(even, together(part, times, finish, slots))
 
-    def even_floors(self, *, uneven: bool) -> IntColumn:
-        """Return bounds over even placements at the floors of all rows."""
-        floors = GroupTimes([item.floor for item in self.by_group], [()] * len(self.by_group))
-        return grouped_even_bounds(floors, self.floor, self.slots.T, uneven=uneven)
+    def even_floors(self, rows: IntColumn, *, uneven: bool) -> IntColumn:
+        """Return bounds of ``rows`` over even placements at their floors."""
+        floors = [item.floor.at(rows) for item in self.by_group]
+        given = GroupTimes(floors, [()] * len(floors))
+        slots = self.slots[:, rows].T
+        return grouped_even_bounds(given, self.floor.at(rows), slots, uneven=uneven)
 
 
 def _least(values: Sequence[Floats], counts: Mask) -> Floats:

@@ -72,9 +72,6 @@ class MixedSearch(Search):
     def __init__(self, prices: RelaxedRows, limits: Limits) -> None:
         super().__init__(prices, limits)
         self.relaxed = prices
-        np.maximum(self.known, prices.even_floors(uneven=limits.uneven), out=self.known)
-        self.keys = np.maximum(self.keys, self.known)
-        self.order = np.argsort(self.keys, kind="stable")
         self.best: dict[Shape, list[Assignment]] = defaultdict(list)
 
     def _refine(self, rows: IntColumn) -> None:
@@ -82,6 +79,8 @@ class MixedSearch(Search):
 
         Floors are far below full prices where groups differ: without a time to beat, most rows would be priced.
         """
+        floors = self.relaxed.even_floors(rows, uneven=self.limits.uneven)
+        self.keys[rows] = np.maximum(self.keys[rows], floors)
         super()._refine(rows)
         steps = _STEPS * self.limits.top
         while steps and self._heap_key() < self._goal():

@@ -23,7 +23,7 @@ def test_bounds_stay_below_the_best_simulated_iteration(seed: int) -> None:
         part = part.at(every, rows.finish(every))
         bounds = [
             remembered,
-            rows.even_floors(uneven=True),
+            rows.even_floors(every, uneven=True),
             rows.bounds(every, part, uneven=True),
             time_bounds(rows.floor),
             time_bounds(part),
