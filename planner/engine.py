@@ -60,13 +60,14 @@ class RankedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShortage:
-    """By how many bytes a rank of a strategy exceeds the limit with every layer recomputing."""
+    """By how many bytes a rank of a strategy exceeds the limit with every layer recomputing; on which device group."""
 
     strategy: Strategy
     rank: int
     moment: str
     demand_bytes: int
     over_bytes: int
+    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.units import GIB, format_bytes, format_seconds
 from planner.engine import EngineResult, MemoryShortage
+from planner.mixed.cluster import is_mixed, limits_bytes
 from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
@@ -39,10 +40,20 @@ def _memory_lever(nearest: MemoryShortage | None, scenario: Scenario) -> str:
     limit = format_bytes(scenario.memory_limit_bytes)
     if nearest is None:
         return f"more than {limit} per GPU, or more tensor, pipeline or sharded data ranks"
+    unit = _unit(nearest, scenario)
+    if nearest.group is not None:
+        limit = format_bytes(limits_bytes(scenario, (nearest.group,))[0])
     return (
-        f"{format_bytes(nearest.demand_bytes)} per GPU instead of {limit} admits {nearest.strategy.label()} "
+        f"{format_bytes(nearest.demand_bytes)} per {unit} instead of {limit} admits {nearest.strategy.label()} "
         f"(stage {nearest.rank}, {nearest.moment})"
     )
+
+
+def _unit(shortage: MemoryShortage, scenario: Scenario) -> str:
+    """Return on what memory is short: the device of a group, or any GPU."""
+    if shortage.group is None:
+        return "GPU"
+    return scenario.cluster.groups[shortage.group].device.name
 
 
 def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, ...]:
@@ -51,7 +62,8 @@ def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, 
     if found.nearest is not None:
         need = found.nearest.demand_bytes
         result.append(
-            f"memory: {format_bytes(need)} per GPU fits {found.nearest.strategy.label()}, micro-batch "
+            f"memory: {format_bytes(need)} per {_unit(found.nearest, scenario)} fits "
+            f"{found.nearest.strategy.label()}, micro-batch "
             f"{found.nearest.strategy.micro_batch}, recomputing every layer"
         )
     for attempt in (_more_gpus, _free_bounds, _smaller_sequence):
@@ -100,7 +112,8 @@ def _more_gpus(scenario: Scenario) -> str | None:
     budget = scenario.gpu_counts[-1]
     for factor in _GROWTH:
         if _exists(with_gpus(scenario, budget * factor)):
-            return f"GPUs: {budget * factor} instead of {budget}"
+            kind = f" {scenario.cluster.device.name}" if is_mixed(scenario.cluster) else ""
+            return f"GPUs: {budget * factor}{kind} instead of {budget}"
     return None
 
 

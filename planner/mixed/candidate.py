@@ -161,8 +161,24 @@ def starts(given: MixedCoefficients) -> list[Assignment]:
         )
         for item in given.by_group
     ]
+    return _in_blocks(given, [1 / max(each, 1) for each in pace])
+
+
+def candidates_for_memory(given: MixedCoefficients) -> list[Assignment]:
+    """Return blocks of equal groups: layers in proportion to memory, or nearly all of them on one of the groups."""
+    if given.layers < given.shape.ranks * given.shape.chunks:
+        return []
+    weights = [[float(item.limit_kib) for item in given.by_group]]
+    weights += [[1.0 if at == group else 1e-9 for at in given.groups] for group in given.groups]
+    return list(dict.fromkeys(item for each in weights for item in _in_blocks(given, each)))
+
+
+def _in_blocks(given: MixedCoefficients, weights: Sequence[float]) -> list[Assignment]:
     return [
-        Assignment(_cuts(shared_out(given.layers, [1 / max(pace[g], 1) for g in groups])), groups)
+        Assignment(
+            _cuts(shared_out(given.layers, [weights[g] for g in groups * given.shape.chunks])),
+            groups,
+        )
         for groups in blocks(given.slots, given.shape.ranks)
     ]
 

@@ -8,17 +8,22 @@ slowest group and spread over all of them.
 import math
 import time
 from collections import defaultdict
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 
 from costmodel.schedules import Shape
 from planner.candidate import Candidate, settle_bound
-from planner.coefficients import limit_kib
+from planner.coefficients import KIB, Arrangement, limit_kib
 from planner.columns import Columns, IntColumn
 from planner.engine import EngineResult, Limits, MemoryShortage, Search
-from planner.mixed.candidate import MixedCandidate, settle_mixed_bound, settle_mixed_placement
-from planner.mixed.coefficients import Assignment
+from planner.mixed.candidate import (
+    MixedCandidate,
+    candidates_for_memory,
+    settle_mixed_bound,
+    settle_mixed_placement,
+)
+from planner.mixed.coefficients import Assignment, MixedCoefficients
 from planner.mixed.even import bound_mixed_even, simulate_mixed_even
 from planner.mixed.prices import GroupPrices
 from planner.mixed.proof import prove_mixed
@@ -148,6 +153,30 @@ class MixedSearch(Search):
         return done
 
     def _shortage(self, row: int) -> MemoryShortage | None:
-        """Return nothing: what lacks on which group is not one number."""
-        del row
+        """Return the worst rank of the best of a few placements with every layer recomputing; None where spread."""
+        if not self.relaxed.slots[:, row].any():
+            return None
+        mixed = self.relaxed.mixed(row, self.limits.memory_kib)
+        found = [_shortage(mixed, chosen) for chosen in candidates_for_memory(mixed)]
+        known = [item for item in found if item is not None]
+        return min(known, key=lambda item: item.over_bytes, default=None)
+
+
+def _shortage(given: MixedCoefficients, chosen: Assignment) -> MemoryShortage | None:
+    """Return the rank that exceeds its limit most when every layer recomputes; None if those of several groups do."""
+    sizes = tuple(stop - start for start, stop in pairwise(chosen.cuts))
+    everything = Arrangement(chosen.cuts, sizes)
+    over = given.over_kib(everything, chosen.groups)
+    if len({group for group, lack in zip(chosen.groups, over, strict=True) if lack > 0}) > 1:
         return None
+    rank = int(over.argmax())
+    group = chosen.groups[rank]
+    demand, moment = given.by_group[group].demand_kib(rank, everything)
+    return MemoryShortage(
+        strategy=given.by_group[group].strategy,
+        rank=rank,
+        moment=moment,
+        demand_bytes=demand * KIB,
+        over_bytes=int(over[rank]) * KIB,
+        group=group,
+    )

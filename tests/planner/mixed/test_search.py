@@ -1,12 +1,16 @@
 """The search over several device groups agrees with simulating every placement on every assignment of ranks to groups."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from costmodel.simulator import iteration_ns
 from planner.coefficients import coefficients
+from planner.engine import EngineResult
 from planner.mixed.even import placements
+from planner.mixed.prices import Group, GroupPrices
 from planner.mixed.search import search_mixed
 from tests.planner import synthetic
 from tests.planner.mixed.toys import MixedScenario, brute_force, random_mixed, with_recomputation
@@ -27,6 +31,27 @@ def best_times(scenario: MixedScenario) -> list[int]:
         if best is not None:
             times.append(best)
     return sorted(times)
+
+
+def test_memory_that_one_group_is_said_to_lack_makes_a_plan_exist() -> None:
+    rng, lifted = random.Random(7), 0
+    for _ in range(40):
+        scenario = random_mixed(rng)
+        tight = [replace(group, usable_bytes=4.2e9) for group in scenario.prices.groups]
+        nearest = found(scenario, tight).nearest
+        if nearest is not None and nearest.group is not None:
+            tight[nearest.group] = replace(
+                tight[nearest.group], usable_bytes=float(nearest.demand_bytes)
+            )
+            assert found(scenario, tight).ranked
+            lifted += 1
+    assert lifted
+
+
+def found(scenario: MixedScenario, groups: Sequence[Group]) -> EngineResult:
+    """Return the best plan with other groups."""
+    prices = GroupPrices(groups, scenario.prices.slowest)
+    return search_mixed(scenario.columns, prices, memory_limit_bytes=scenario.limit_bytes)
 
 
 @pytest.mark.parametrize("seed", range(4))
