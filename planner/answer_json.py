@@ -52,6 +52,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "strategy": strategy,
         "gpus": plan.strategy.gpus,
         "placement": plan.placement.label(),
+        "device_groups": list(plan.placement.device_groups),
         "stages": [_stage(stage) for stage in plan.stages],
         "iteration_s": plan.iteration_s,
         "iteration_s_low": plan.iteration_s_low,
@@ -83,7 +84,15 @@ def _stage(stage: StageReport) -> dict[str, Any]:
         "memory": {name: round(size) for name, size in stage.memory.items()},
         "forward_s": stage.forward_s,
         "backward_s": stage.backward_s,
+        **_device(stage),
     }
+
+
+def _device(stage: StageReport) -> dict[str, Any]:
+    """Return what a stage runs on and its limit, in a cluster of several device groups."""
+    if not stage.device:
+        return {}
+    return {"device": stage.device, "memory_limit_bytes": round(stage.memory_limit_bytes)}
 
 
 def _chunk(chunk: Chunk) -> dict[str, int]:

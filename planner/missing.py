@@ -14,6 +14,7 @@ from costmodel.pricing import Pricer
 from costmodel.strategy import Strategy
 from costmodel.table import Table
 from planner.engine import search
+from planner.mixed.cluster import spread_limit_bytes
 from planner.pricer import PricerLike
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -87,7 +88,7 @@ def best_strategies(scenario: Scenario, top: int) -> tuple[Strategy, ...]:
     found = search(
         enumerate_space(scenario).columns,
         cast("PricerLike", make_pricer(scenario)),
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=spread_limit_bytes(scenario),
         top=top,
         uneven=scenario.uneven_stages,
     )

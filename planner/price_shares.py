@@ -10,7 +10,7 @@ T, if every measured price grows by a little: what hides behind other work, or w
 neither was measured nor interpolated is the model's: formulas, and constants such as launches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.events import Event
@@ -23,7 +23,8 @@ from planner.coefficients import Arrangement, coefficients
 _GROWTH = (
     1e-2  # far above the rounding of terms to nanoseconds, far below what moves the critical path
 )
-_LOOKED_UP = ("measured", "interpolated")
+LOOKED_UP = ("measured", "interpolated")
+"""Provenances of prices that tables hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,26 +48,32 @@ class PriceShares:
     def __init__(self, pricer: Pricer) -> None:
         self._pricer = pricer
         self._grown = (
-            {name: _with_tables(pricer, name) for name in _LOOKED_UP}
-            if pricer.prices.tables
-            else {}
+            {name: with_grown(pricer, name) for name in LOOKED_UP} if pricer.prices.tables else {}
         )
 
     def of(self, strategy: Strategy, arrangement: Arrangement) -> dict[str, float]:
         """Return the shares of "measured", "interpolated" and "analytic" prices, which sum to one."""
-        shares = dict.fromkeys(_LOOKED_UP, 0.0)
-        if self._grown:
-            whole = _iteration_ns(self._pricer, strategy, arrangement)
-            for name, pricer in self._grown.items():
-                grown = _iteration_ns(pricer, strategy, arrangement)
-                shares[name] = (grown - whole) / whole / _GROWTH
-        # at a tie of two paths each of both shares grows T: together they may exceed it
-        known = max(sum(shares.values()), 1.0)
-        shares = {name: share / known for name, share in shares.items()}
-        return {**shares, "analytic": max(1.0 - sum(shares.values()), 0.0)}
+        whole = _iteration_ns(self._pricer, strategy, arrangement) if self._grown else 0
+        grown = {
+            name: _iteration_ns(pricer, strategy, arrangement)
+            for name, pricer in self._grown.items()
+        }
+        return shares_of(whole, grown)
 
 
-def _with_tables(pricer: Pricer, provenance: str) -> Pricer:
+def shares_of(whole_ns: int, grown_ns: Mapping[str, int]) -> dict[str, float]:
+    """Return the shares of an iteration from what it takes if the prices of each provenance in tables are larger."""
+    shares = dict.fromkeys(LOOKED_UP, 0.0)
+    for name, time_ns in grown_ns.items():
+        shares[name] = (time_ns - whole_ns) / whole_ns / _GROWTH
+    # at a tie of two paths each of both shares grows T: together they may exceed it
+    known = max(sum(shares.values()), 1.0)
+    shares = {name: share / known for name, share in shares.items()}
+    return {**shares, "analytic": max(1.0 - sum(shares.values()), 0.0)}
+
+
+def with_grown(pricer: Pricer, provenance: str) -> Pricer:
+    """Return ``pricer`` with larger prices of one provenance."""
     tables: Sequence[PriceTable] = [
         _Grown(table=table, provenance=provenance) for table in pricer.prices.tables
     ]

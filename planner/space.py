@@ -92,7 +92,7 @@ class _Grid:
         self._judge(
             "framework_degrees", "world_product", "heads_mod_tp", "kv_heads_mod_tp", "seq_mod_cp"
         )
-        self._judge("layers_lt_stages")
+        self._judge("layers_lt_stages", "group_capacity")
         self._cross("micro_batch", _powers_of_two(min(MAX_MICRO_BATCH, batch)))
         self._derive("microbatches", lambda c: np.maximum(batch // (c["micro_batch"] * c["dp"]), 1))
         self._judge("batch_product", "microbatches_lt_pp")

@@ -45,7 +45,7 @@ def strategy_options(function: _F) -> _F:
     placement = click.option(
         "--placement",
         "placement_text",
-        help="Layers per virtual stage: 20/20/20/20; 20:5 recomputes 5 of the 20.",
+        help="Layers per virtual stage: 20/20/20/20; 20:5 recomputes 5 of the 20; 20@1 or 20@DEVICE in a mixed cluster.",
     )
     return strategy(placement(function))
 

@@ -29,6 +29,7 @@ EPILOG = """\b
 Examples:
   shardplan simulate my.yaml --strategy tp=8,pp=4,micro_batch=1
   shardplan simulate my.yaml --strategy tp=4,pp=4 --placement 19/20:5/21/20
+  shardplan simulate mixed.yaml --strategy tp=2,pp=2 --placement 7@v100-sxm2-32gb/17@a100-sxm-40gb
   shardplan simulate my.yaml --strategy 8M4P2D --plot timeline.svg --trace timeline.json.gz
 """
 

@@ -132,7 +132,9 @@ def _stage_bar(place: int, stage: Json) -> Bar:
     recomputed = stage.get("recomputed_layers", 0)
     again = f", {recomputed} again" if recomputed else ""
     parts = {name: size / GIB for name, size in stage["memory"].items()}
-    return Bar(label=f"stage {place}: {held}{again}", parts=parts)
+    limit = stage.get("memory_limit_bytes")
+    device = f" on {stage['device']}, limit {format_bytes(limit)}" if limit else ""
+    return Bar(label=f"stage {place}: {held}{again}{device}", parts=parts)
 
 
 def _gib(value: float) -> str:

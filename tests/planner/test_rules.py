@@ -135,6 +135,12 @@ TWINS: dict[str, tuple[Facts, Strategy, Facts, Strategy]] = {
         replace(EVEN, layers=9),
         Strategy(pp=8, microbatches=8),
     ),
+    "group_capacity": (
+        replace(FACTS, group_gpus=(4, 4)),
+        Strategy(tp=2, pp=4, microbatches=8),
+        replace(FACTS, group_gpus=(3, 5)),
+        Strategy(tp=2, pp=4, microbatches=8),
+    ),
 }
 
 
