@@ -193,6 +193,7 @@ def framework_degrees(columns: Columns, facts: Facts) -> Mask:
         (columns.pp, facts.legality.pipeline),
         (columns.cp, facts.legality.context),
         (columns.ep, facts.legality.expert),
+        (columns.etp, facts.legality.tensor),
     ):
         legal &= allowed | (degree == 1)
     return legal

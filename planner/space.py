@@ -96,9 +96,10 @@ class _Grid:
         self._cross("micro_batch", _powers_of_two(min(MAX_MICRO_BATCH, batch)))
         self._derive("microbatches", lambda c: np.maximum(batch // (c["micro_batch"] * c["dp"]), 1))
         self._judge("batch_product", "microbatches_lt_pp")
-        self._cross("ep", _divisors_of_any((self._facts.experts or 1,), gpus))
+        experts = _divisors_of_any((self._facts.experts or 1,), gpus)
+        self._cross("ep", experts if legality.expert else (1,))
         self._cross("etp", self._expert_tensor())
-        self._judge("experts_mod_ep", "expert_world")
+        self._judge("framework_degrees", "experts_mod_ep", "expert_world")
         self._cross("schedule", self._schedules())
         self._cross("vpp", tuple(range(1, MAX_VPP + 1)))
         self._judge(
@@ -124,7 +125,8 @@ class _Grid:
 
     def _expert_tensor(self) -> tuple[int, ...]:
         """Experts are cut like dense layers or not at all, the two forms people launch."""
-        return (1,) if not self._facts.experts else _powers_of_two(self._facts.gpus_per_node)
+        cut = self._facts.experts and self._facts.legality.tensor
+        return _powers_of_two(self._facts.gpus_per_node) if cut else (1,)
 
     def _groups(self) -> tuple[int, ...]:
         """Shard over all replicas, or (hybrid sharding) inside a node."""
