@@ -310,7 +310,8 @@ class _Search:
         candidate = min(self.open, key=lambda item: (item.lower_ns, item.row))
         before, limits = (candidate.simulated, candidate.solved), self.limits
         refining = candidate.tier is Tier.OPEN
-        done = prove(candidate, limits.tolerance, self.worst, limits.deadline)
+        first = self._ranked()[0].time_ns or math.inf
+        done = prove(candidate, limits.tolerance, self.worst, limits.deadline, first)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
         self.known[candidate.row] = max(int(self.known[candidate.row]), candidate.lower_ns)
