@@ -69,7 +69,7 @@ examples: $(VENV)/.dev  ## run the examples and the README's command, store thei
 	@for name in first_plan whatif_memory own_module; do \
 		$(BIN)/python examples/$$name.py > examples/output/$$name.txt || exit 1; done
 
-validate: $(VENV)/.dev  ## run 14 strategies for real on two processes and compare with predictions
+validate: $(VENV)/.dev  ## run 16 strategies for real on two processes and compare with predictions
 	@$(BIN)/python benchmarks/validate.py
 
 clean:  ## remove the virtual environment and caches

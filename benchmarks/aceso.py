@@ -6,7 +6,7 @@ Aceso (microsoft/SuperScaler fa80ad0) reports 58.76 s and 87.13 s for its best p
 import time
 
 from costmodel.importers.operators import collective_table, read_operators
-from costmodel.recompose.compose import PROFILES
+from costmodel.recompose.profiles import PROFILES
 from planner.operator_cut.search import Problem, best_plan
 
 PROFILE = "superscaler-eurosys"
@@ -24,8 +24,10 @@ CASES = {
 
 def main() -> None:
     """Print each case's proved optimum beside Aceso's plan."""
+    cpu = time.process_time()
     rows = {row.key: row for row in read_operators(PROFILES / "operators.csv", PROFILE)}
     transfers = collective_table(PROFILES / "collectives.csv", [PROFILE], "V100-32GB")
+    print(f"tables read in {time.process_time() - cpu:.2f} s CPU")
     for name, (problem, theirs) in CASES.items():
         start, cpu = time.perf_counter(), time.process_time()
         plan = best_plan(problem, rows, transfers)
@@ -35,7 +37,7 @@ def main() -> None:
             continue
         print(
             f"{name}: {plan.iteration_s:.3f} s proved optimal ({plan.iteration_s / theirs - 1:+.2%} to "
-            f"Aceso's {theirs} s), {wall:.1f} s wall, {cpu:.1f} s CPU, {plan.priced} stages priced"
+            f"Aceso's {theirs} s), {wall:.2f} s wall, {cpu:.2f} s CPU, {plan.priced} stages priced"
         )
         for stage in plan.stages:
             print(

@@ -46,6 +46,24 @@ def deep(layers: int, *, one_chunk: bool = False) -> Content:
     return content(model, "dgx-h100", 4096, 4096, 4096, **search)
 
 
+def two_kinds() -> Content:
+    """Return 24 layers on two kinds of GPUs, each stage on one of them: the size that a study of formulations used."""
+    return {
+        "model": {
+            "layers": 24,
+            "hidden": 6144,
+            "heads": 48,
+            "vocab": 50257,
+            "gated": False,
+            "tied": True,
+        },
+        "cluster": {
+            "groups": [{"name": "dgx-a100-40gb", "gpus": 32}, {"name": "dgx-1-32gb", "gpus": 32}]
+        },
+        "training": {"global_batch": 1024, "sequence": 2048},
+    }
+
+
 def stages_of_61(memory: str) -> Content:
     """Return one strategy of 61 layers, 3 dense and 58 with experts, on 16 stages with 32 micro-batches."""
     fixed = {
@@ -70,6 +88,7 @@ SCENARIOS: dict[str, tuple[float, Content]] = {
     "deepseek-v3-2048": (1e-2, content("deepseek-v3", "dgx-h100", 2048, 15360, 4096)),
     "layers-1024": (1e-3, deep(1024)),
     "layers-1024-one-chunk": (1e-3, deep(1024, one_chunk=True)),
+    "mixed-32a100-32v100": (0.0, two_kinds()),
     "61-layers-76GiB": (0.0, stages_of_61("76GiB")),
     "61-layers-60GiB": (0.0, stages_of_61("60GiB")),
     "61-layers-46GiB": (0.0, stages_of_61("46GiB")),

@@ -1,7 +1,7 @@
 """Predicted against measured iterations of real two-process runs on this machine (``make validate``).
 
-Two model shapes and seven strategies: data, tensor and pipeline parallelism with three schedules and uneven stages, and
-fully_shard. Events and iterations alternate within each run, so that both see the same state of the machine. It says nothing
+Two model shapes and eight strategies: data, tensor and pipeline parallelism with three schedules and uneven stages, ZeRO-1
+and fully_shard. Events and iterations alternate within each run, so that both see the same state of the machine. It says nothing
 about a machine on which something else runs.
 """
 
@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Strategy, tuple[int, ...]]] = {
         Strategy(pp=2, vpp=2, microbatches=4, schedule="interleaved"),
         (1, 1, 1, 1),
     ),
+    "zero1 dp2": (Strategy(dp=2, zero=1, microbatches=4), (4,)),
     "fsdp2": (Strategy(dp=2, zero=3, microbatches=2), (4,)),
 }
 

@@ -5,6 +5,7 @@ report and checks take only that. Every quantity is a sum of named terms affine 
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 from costmodel.linear import StageTerm
 from costmodel.strategy import Strategy
@@ -52,6 +53,7 @@ class StrategyCost:
         finish: Alternatives for the end of the iteration.
         memory: Bytes by moment.
         fixed_s: Seconds per iteration outside the schedule (data loading, logging).
+        by_rank: Where pipeline ranks run on different devices, the prices of each rank; empty where all are alike.
     """
 
     strategy: Strategy
@@ -63,3 +65,8 @@ class StrategyCost:
     finish: tuple[Finish, ...]
     memory: tuple[MemoryMoment, ...]
     fixed_s: float
+    by_rank: tuple[Self, ...] = ()
+
+    def at(self, rank: int) -> "StrategyCost":
+        """Return the prices that hold on a pipeline rank."""
+        return self.by_rank[rank] if self.by_rank else self

@@ -102,14 +102,6 @@ class EventPrices:
                 return True
         return False
 
-    def shares(self) -> dict[str, float]:
-        """Return which share of the seconds priced so far was measured, interpolated and computed."""
-        totals = dict.fromkeys(("measured", "interpolated", "analytic"), 0.0)
-        for event, seconds in self._seconds.items():
-            totals[self.provenance[event]] += seconds
-        whole = sum(totals.values()) or 1.0
-        return {name: value / whole for name, value in totals.items()}
-
 
 def _distinct_rows(sizes: Sequence[int]) -> tuple[list[tuple[int, ...]], NDArray[np.intp]]:
     """Return the distinct rows of sizes with lanes, and which of them each lane is."""

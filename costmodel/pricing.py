@@ -134,18 +134,6 @@ class Pricer:
         """Return the memory of a rank, by moment."""
         return self._once("memory", self.memory_fields, strategy, self._memory)
 
-    def price_shares(self, strategy: Strategy) -> dict[str, float]:
-        """Return which share of the seconds of a strategy's unique events is measured, interpolated and computed."""
-        alone = Pricer(
-            self.graph,
-            self.cluster,
-            self.training,
-            constants=self.constants,
-            tables=self.prices.tables,
-        )
-        alone.time_cost(strategy)
-        return alone.prices.shares()
-
     def fixed_s(self, strategy: Strategy) -> float:
         """Return the seconds per iteration outside the schedule."""
         del strategy

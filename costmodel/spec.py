@@ -252,8 +252,13 @@ class ClusterSpec:
         return sum(group.gpus for group in self.groups)
 
     @property
+    def kinds(self) -> str:
+        """How many GPUs of each device there are, in words."""
+        return " + ".join(f"{group.gpus} {group.device.name}" for group in self.groups)
+
+    @property
     def slowest(self) -> DeviceGroup:
-        """The group with the lowest peak; of a mixed cluster, every GPU is priced like one of it."""
+        """The group with the lowest peak: what is spread over all groups is priced like one of it."""
         return min(self.groups, key=lambda group: max(group.device.peak_flops.values()))
 
     @property

@@ -208,15 +208,6 @@ class ScaledTable:
         return price
 
 
-def shares(prices: Iterable[tuple[Price, float]]) -> dict[str, float]:
-    """Return the share of the priced seconds by provenance; ``prices`` are pairs of price and count."""
-    seconds: dict[str, float] = {}
-    for price, count in prices:
-        seconds[price.provenance] = seconds.get(price.provenance, 0.0) + price.seconds * count
-    total = sum(seconds.values()) or 1.0
-    return {provenance: value / total for provenance, value in seconds.items()}
-
-
 def append(path: str | Path, source: Source, entries: Iterable[Entry]) -> None:
     """Add measured entries to a table file, creating it if absent.
 

@@ -3,36 +3,43 @@
 from dataclasses import asdict
 from typing import Any
 
+from planner.launching import launches
 from planner.plans import Chunk, Plan, SearchResult, StageReport
+from planner.scenario import Scenario
 from planner.simulation import Simulation
 
 SCHEMA = 1
 
 
-def result_to_json(result: SearchResult) -> dict[str, Any]:
+def result_to_json(result: SearchResult, scenario: Scenario) -> dict[str, Any]:
     """Return the answer of a search in plain values, in a fixed order."""
     return {
         "schema": SCHEMA,
         "status": str(result.status),
         "lower_bound_s": result.lower_bound_s,
         "gap": result.gap,
-        "plans": [plan_to_json(plan) for plan in result.plans],
+        "plans": [_launched(plan, scenario) for plan in result.plans],
         "rejected": [asdict(rejection) for rejection in result.rejected],
         "levers": list(result.levers),
         "search": asdict(result.counts),
     }
 
 
-def simulation_to_json(simulation: Simulation) -> dict[str, Any]:
+def simulation_to_json(simulation: Simulation, scenario: Scenario) -> dict[str, Any]:
     """Return one plan in plain values with ``status`` legal, or ``illegal`` with the rules it breaks."""
     if simulation.plan is not None:
         return {
             "status": "legal",
             "verdict": simulation.verdict,
-            **plan_to_json(simulation.plan),
+            **_launched(simulation.plan, scenario),
         }
     broken = [{"rule": item.rule, "text": item.text} for item in simulation.violations]
     return {"status": "illegal", "rule": broken[0]["rule"], "rules": broken, "fits": False}
+
+
+def _launched(plan: Plan, scenario: Scenario) -> dict[str, Any]:
+    """Return one plan with whether the scenario's framework launches it as it is, null if nothing is exported for it."""
+    return {**plan_to_json(plan), "launches": launches(scenario, plan)}
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
@@ -45,6 +52,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "strategy": strategy,
         "gpus": plan.strategy.gpus,
         "placement": plan.placement.label(),
+        "device_groups": list(plan.placement.device_groups),
         "stages": [_stage(stage) for stage in plan.stages],
         "iteration_s": plan.iteration_s,
         "iteration_s_low": plan.iteration_s_low,
@@ -76,7 +84,15 @@ def _stage(stage: StageReport) -> dict[str, Any]:
         "memory": {name: round(size) for name, size in stage.memory.items()},
         "forward_s": stage.forward_s,
         "backward_s": stage.backward_s,
+        **_device(stage),
     }
+
+
+def _device(stage: StageReport) -> dict[str, Any]:
+    """Return what a stage runs on and its limit, in a cluster of several device groups."""
+    if not stage.device:
+        return {}
+    return {"device": stage.device, "memory_limit_bytes": round(stage.memory_limit_bytes)}
 
 
 def _chunk(chunk: Chunk) -> dict[str, int]:

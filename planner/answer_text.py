@@ -1,5 +1,6 @@
 """Answers as text for a terminal: the ranked table, the certificate and the reasons for rejection."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -7,19 +8,25 @@ from costmodel.spec import ClusterSpec, TrainingSpec
 from costmodel.units import format_bytes, format_count, format_seconds
 from costmodel.verdict import Verdict
 from planner.input_rate import input_sentences
-from planner.plans import Plan, SearchResult, SearchStatus
+from planner.launching import launches, obstacles
+from planner.mixed.cluster import limits_bytes
+from planner.plans import Plan, SearchResult, SearchStatus, StageReport
 from planner.scenario import Scenario
 from planner.simulation import Simulation
 from planner.systems import SYSTEMS
 
 _SECONDS_PER_DAY = 86400.0
+_MARK = "*"
+_SHORT = re.compile(r"[a-z-]*\d[a-z0-9]*")
+"""A device name up to its first part with a digit: ``a100`` of ``a100-sxm-80gb``."""
 
 
 def result_to_text(result: SearchResult, scenario: Scenario) -> str:
     """Return the whole answer of ``plan``: heading, table, certificate, rejections."""
     parts = [_heading(scenario)]
     if result.plans:
-        parts += [plans_table(result.plans, scenario), _where_time_goes(result.plans[0])]
+        parts += [marked_table(result.plans, scenario), *_stages_of_mixed(result.plans[0])]
+        parts.append(_where_time_goes(result.plans[0]))
         parts += input_sentences(result.plans[0], scenario)
     parts.append(_certificate(result))
     if result.rejected:
@@ -37,7 +44,7 @@ def simulation_to_text(simulation: Simulation, scenario: Scenario) -> str:
     plan = simulation.plan
     parts = [
         _heading(scenario),
-        plans_table([plan], scenario),
+        marked_table([plan], scenario),
         _stages(plan),
         _where_time_goes(plan),
         *input_sentences(plan, scenario),
@@ -57,26 +64,37 @@ def _fit(plan: Plan, found: Verdict | None) -> str:
     )
 
 
+def _stages_of_mixed(plan: Plan) -> Iterator[str]:
+    """Yield the stages of a plan whose pipeline ranks stand on several device groups."""
+    if len(set(plan.placement.device_groups)) > 1:
+        yield f"Plan {plan.rank}, stage by stage:\n{_stages(plan)}"
+
+
 def _stages(plan: Plan) -> str:
+    mixed = any(stage.device for stage in plan.stages)
     columns = [
         "stage",
+        *(["runs on"] if mixed else []),
         "layers",
         "recomputed",
         "forward",
         "backward",
         "allocated",
         "reserved",
+        *(["limit"] if mixed else []),
         "peak at",
     ]
     rows = [
         [
             str(index),
+            *([_runs_on(plan, stage)] if mixed else []),
             " + ".join(f"{c.first_layer}-{c.first_layer + c.layers - 1}" for c in stage.chunks),
             str(sum(chunk.recomputed for chunk in stage.chunks)),
             format_seconds(stage.forward_s),
             format_seconds(stage.backward_s),
             format_bytes(stage.allocated_bytes),
             format_bytes(stage.memory_bytes),
+            *([format_bytes(stage.memory_limit_bytes)] if mixed else []),
             stage.peak_moment,
         ]
         for index, stage in enumerate(plan.stages)
@@ -84,9 +102,13 @@ def _stages(plan: Plan) -> str:
     return table(columns, rows)
 
 
+def _runs_on(plan: Plan, stage: StageReport) -> str:
+    return f"{plan.strategy.gpus // plan.strategy.pp} {stage.device}"
+
+
 def _overrun(plan: Plan) -> str:
-    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
-    over = fullest.memory_bytes - plan.memory_limit_bytes
+    fullest = plan.tightest
+    over = fullest.memory_bytes - plan.limit_bytes(fullest)
     largest = max(fullest.memory.items(), key=lambda item: item[1])
     return (
         f"stage {plan.stages.index(fullest)} is {format_bytes(over)} over the limit at {fullest.peak_moment}; "
@@ -94,16 +116,24 @@ def _overrun(plan: Plan) -> str:
     )
 
 
+def marked_table(plans: Sequence[Plan], scenario: Scenario) -> str:
+    """Return the ranked table and, below it, why the framework does not launch the marked plans as they are."""
+    notes = (f"{_MARK} {why}" for why in obstacles(scenario, plans))
+    return "\n".join([plans_table(plans, scenario), *notes])
+
+
 def plans_table(plans: Sequence[Plan], scenario: Scenario) -> str:
     """Return the ranked table, one plan a line."""
     columns = ["#", "strategy", "mbs x m", "schedule", "zero", "layers per stage", "recompute"]
+    if len(scenario.cluster.groups) > 1:
+        columns.insert(6, "devices")
     columns += ["iteration (80 % band)", "tokens/s", "MFU", "peak / limit"]
     training, price = scenario.training, scenario.cluster.price_per_gpu_hour
     if training.tokens:
         columns.append("days")
     if training.tokens and price:
         columns.append("cost")
-    rows = [_row(plan, training, scenario.cluster) for plan in plans]
+    rows = [[_rank(plan, scenario), *_row(plan, training, scenario.cluster)] for plan in plans]
     return table(columns, rows)
 
 
@@ -130,18 +160,44 @@ def _heading(scenario: Scenario) -> str:
     graph, cluster, training = scenario.graph, scenario.cluster, scenario.training
     notes = "".join(f"\nnote: {note}" for note in (*graph.model.notes, *_system_notes(scenario)))
     return (
-        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {_gpus(cluster)} "
+        f"{graph.model.name} ({format_count(graph.parameters)} parameters) on {cluster.kinds} "
         f"({cluster.name}), batch {training.global_batch} x {training.sequence} tokens, "
         f"{training.framework}, {training.precision}\n"
-        f"limit {format_bytes(scenario.memory_limit_bytes)} per GPU; MFU counts causal attention at half and "
+        f"limit {_limits(scenario)}; MFU counts causal attention at half and "
         f"no recomputation{notes}"
     )
 
 
-def _gpus(cluster: ClusterSpec) -> str:
-    """Return the number of GPUs of each kind; a mixed cluster says how it is priced."""
-    kinds = " + ".join(f"{group.gpus} {group.device.name}" for group in cluster.groups)
-    return kinds if len(cluster.groups) == 1 else f"{kinds}, each priced as {cluster.device.name}"
+def _limits(scenario: Scenario) -> str:
+    """Return what a GPU may hold; of several device groups, what each may."""
+    groups = scenario.cluster.groups
+    if len(groups) == 1:
+        return f"{format_bytes(scenario.memory_limit_bytes)} per GPU"
+    limits = limits_bytes(scenario, range(len(groups)))
+    return ", ".join(
+        f"{format_bytes(limit)} per {group.device.name}"
+        for limit, group in zip(limits, groups, strict=True)
+    )
+
+
+def devices_label(plan: Plan, cluster: ClusterSpec) -> str:
+    """Return on which devices the pipeline ranks run, in their order; how a plan without ranks of its own is priced."""
+    groups = plan.placement.device_groups
+    if not groups:
+        return f"all, each as {cluster.device.name}"
+    names = [_short_names(cluster)[group] for group in groups]
+    runs = [(name, len(list(same))) for name, same in groupby(names)]
+    if len(runs) == 1:
+        return runs[0][0]
+    return " ".join(f"{length}x{name}" if length > 1 else name for name, length in runs)
+
+
+def _short_names(cluster: ClusterSpec) -> list[str]:
+    """Return the names of the groups' devices, up to the first part with a digit where that tells them apart."""
+    names = [group.device.name for group in cluster.groups]
+    short = [_SHORT.match(name) for name in names]
+    found = [match[0] if match else name for match, name in zip(short, names, strict=True)]
+    return found if len(set(found)) == len(set(names)) else names
 
 
 def _system_notes(scenario: Scenario) -> Iterator[str]:
@@ -153,21 +209,27 @@ def _system_notes(scenario: Scenario) -> Iterator[str]:
             yield f"{scenario.system}: {system.warning}"
 
 
+def _rank(plan: Plan, scenario: Scenario) -> str:
+    """Return the rank, ``=`` where other plans are as fast within the band, marked if the framework does not launch it."""
+    tied = "=" if plan.tied_with else ""
+    return f"{plan.rank}{tied}{_MARK if launches(scenario, plan) is False else ''}"
+
+
 def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
-    strategy = plan.strategy
+    strategy, tightest = plan.strategy, plan.tightest
     half = (plan.iteration_s_high - plan.iteration_s_low) / 2 / plan.iteration_s
     row = [
-        str(plan.rank) + ("=" if plan.tied_with else ""),
         strategy.label() + (" sp" if strategy.sequence_parallel else ""),
         f"{strategy.micro_batch} x {strategy.microbatches}",
         strategy.schedule if strategy.pp > 1 else "-",
         str(strategy.zero),
         layers_label(plan.placement.layer_counts()),
-        _recompute(plan),
+        *([devices_label(plan, cluster)] if len(cluster.groups) > 1 else []),
+        recompute_label(plan),
         f"{format_seconds(plan.iteration_s)} +-{half:.0%}",
         f"{plan.tokens_per_s:,.0f}",
         f"{plan.mfu:.1%}",
-        f"{plan.peak_memory_bytes / 2**30:.1f} / {plan.memory_limit_bytes / 2**30:.1f} GiB",
+        f"{tightest.memory_bytes / 2**30:.1f} / {plan.limit_bytes(tightest) / 2**30:.1f} GiB",
     ]
     if training.tokens:
         days = training.tokens / plan.tokens_per_s / _SECONDS_PER_DAY
@@ -177,7 +239,8 @@ def _row(plan: Plan, training: TrainingSpec, cluster: ClusterSpec) -> list[str]:
     return row
 
 
-def _recompute(plan: Plan) -> str:
+def recompute_label(plan: Plan) -> str:
+    """Return what a plan recomputes: a kind, or the fully recomputed layers of each stage."""
     counts = [sum(chunk.recomputed for chunk in stage.chunks) for stage in plan.stages]
     if not any(counts):
         return plan.strategy.recompute
@@ -188,7 +251,7 @@ def _recompute(plan: Plan) -> str:
 def _where_time_goes(plan: Plan) -> str:
     shares = sorted(plan.time.items(), key=lambda item: -item[1])
     parts = [f"{name} {seconds / plan.iteration_s:.0%}" for name, seconds in shares if seconds > 0]
-    fullest = max(plan.stages, key=lambda stage: stage.memory_bytes)
+    fullest = plan.tightest
     memory = sorted(fullest.memory.items(), key=lambda item: -item[1])
     held = [f"{name} {size / 2**30:.1f}" for name, size in memory if size >= 2**28]
     index = plan.stages.index(fullest)
@@ -199,11 +262,11 @@ def _where_time_goes(plan: Plan) -> str:
 
 
 def _priced(plan: Plan) -> str:
-    """Say which share of the priced seconds was measured, where any was."""
+    """Say which share of the iteration was measured, where any was."""
     if plan.price_shares.get("analytic", 1.0) >= 1.0:
         return ""
     parts = [f"{share:.0%} {name}" for name, share in plan.price_shares.items()]
-    return f"\nPlan 1, seconds of its unique events: {', '.join(parts)}"
+    return f"\nPlan 1, prices behind its iteration time: {', '.join(parts)}"
 
 
 def _certificate(result: SearchResult) -> str:

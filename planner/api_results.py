@@ -1,6 +1,7 @@
 """What the Python face returns: answers that print, become data frames and JSON, and write their files."""
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from costmodel.strategy import FIELD_NAMES
 from planner.answer_json import result_to_json, simulation_to_json
 from planner.answer_text import result_to_text, simulation_to_text
-from planner.deliver import Drawn, draw, drawn_from, launch_files, plan_files, result_page
-from planner.files import write_all, write_files
+from planner.deliver import Drawn, draw, drawn_from, plan_files, result_page
+from planner.files import write_all
 from planner.plans import Plan, SearchResult
 from planner.scenario import Scenario
 from planner.simulation import Simulation
@@ -65,7 +66,7 @@ class Ranking:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer in plain values, as ``shardplan plan --json`` writes it."""
-        return result_to_json(self.result)
+        return result_to_json(self.result, self.scenario)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the answer as JSON text, and write it where a path is given."""
@@ -96,14 +97,22 @@ class Ranking:
         """Draw the timeline of a plan as SVG or PNG."""
         return _written(Wanted(plot=Path(path)), self.scenario, self._drawn(rank))
 
-    def export(self, target: str, directory: str | Path, *, rank: int = 1) -> tuple[Path, ...]:
+    def export(
+        self, target: str, directory: str | Path, *, rank: int = 1, exact: bool = False
+    ) -> tuple[Path, ...]:
         """Write what launches a plan with ``target``.
 
+        Where the target has no words for the plan's recomputation alone, a warning says which plan is written instead.
+
         Raises:
-            InputError: If the target is unknown or cannot express the plan.
+            InputError: If the target is unknown or cannot express the plan; with ``exact`` its recomputation as well.
         """
-        files = launch_files(target, self.scenario, self[rank - 1])
-        return write_files(Path(directory), files)
+        wanted = Wanted(exports=((target, Path(directory)),), exact=exact)
+        wanted.check()
+        delivery = plan_files(wanted, self.scenario, self._drawn(rank), self.result.plans)
+        for notice in delivery.notices:
+            warnings.warn(notice, stacklevel=2)
+        return write_all(delivery.files)
 
     def _drawn(self, rank: int) -> Drawn:
         return draw(self.scenario, self[rank - 1])
@@ -140,7 +149,7 @@ class Prediction:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer in plain values, as ``shardplan simulate --json`` writes it."""
-        return simulation_to_json(self.simulation)
+        return simulation_to_json(self.simulation, self.scenario)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the answer as JSON text, and write it where a path is given."""
@@ -221,7 +230,7 @@ class Answers:
 
 
 def _written(wanted: Wanted, scenario: Scenario, drawn: Drawn) -> Path:
-    return write_all(plan_files(wanted, scenario, drawn))[0]
+    return write_all(plan_files(wanted, scenario, drawn).files)[0]
 
 
 def _json(data: Json, path: str | Path | None) -> str:

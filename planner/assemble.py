@@ -1,6 +1,7 @@
 """From a strategy with its placement and price to a Plan: simulate, break down, report stages and band."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from costmodel.cost import StrategyCost
@@ -8,7 +9,8 @@ from costmodel.graph import ModelGraph, Operator
 from costmodel.linear import ChunkContent, StageTerm
 from costmodel.memory import stage_memories
 from costmodel.schedules import Shape, in_flight
-from costmodel.spec import ClusterSpec, TrainingSpec
+from costmodel.spec import ClusterSpec, DeviceSpec, TrainingSpec
+from costmodel.strategy import Strategy
 from costmodel.term_table import Contents, term_values
 from planner.plans import Chunk, Placement, Plan, StageReport
 
@@ -82,7 +84,7 @@ class _Ranks:
 
         The busiest rank is the one with the most work; its terms and the bubble sum to ``iteration_s``.
         """
-        busiest = max(self._rank_terms(), key=lambda terms: sum(terms.values()))
+        busiest = max(self.rank_terms(), key=lambda terms: sum(terms.values()))
         if self.cost.fixed_s:
             busiest["fixed"] = self.cost.fixed_s
         waiting = iteration_s - sum(busiest.values())
@@ -91,7 +93,8 @@ class _Ranks:
             "bubble": max(0.0, waiting),
         }
 
-    def _rank_terms(self) -> Iterator[dict[str, float]]:
+    def rank_terms(self) -> Iterator[dict[str, float]]:
+        """Yield the seconds of each rank by term, the end of the iteration included."""
         names = [term.name for term in (*self.cost.forward, *self.cost.backward)]
         often = self.cost.strategy.microbatches
         rows = zip(self.forward, self.backward, self._finishes(), strict=True)
@@ -110,6 +113,26 @@ class _Ranks:
         for rows in zip(*ways, strict=True):
             longest = max(range(len(rows)), key=lambda way: sum(rows[way]))
             yield list(zip(names[longest], rows[longest], strict=True))
+
+
+class _UnlikeRanks(_Ranks):
+    """The same where each pipeline rank has prices of its own; ranks with the same prices share them."""
+
+    def __init__(self, cost: StrategyCost, placement: Placement) -> None:
+        self.cost = cost
+        parts = {id(own): _Ranks(own, placement) for own in cost.by_rank}
+        self.parts = [parts[id(own)] for own in cost.by_rank]
+
+    def reports(self) -> tuple[StageReport, ...]:
+        """Return memory by term and times of every pipeline rank."""
+        found = {id(part): part.reports() for part in self.parts}
+        return tuple(found[id(part)][rank] for rank, part in enumerate(self.parts))
+
+    def rank_terms(self) -> Iterator[dict[str, float]]:
+        """Yield the seconds of each rank by term at its own prices."""
+        found = {id(part): list(part.rank_terms()) for part in self.parts}
+        for rank, part in enumerate(self.parts):
+            yield dict(found[id(part)][rank])
 
 
 def model_flops(graph: ModelGraph, training: TrainingSpec) -> float:
@@ -136,6 +159,39 @@ def _token_flops(operators: Sequence[Operator], sequence: int) -> float:
     return total
 
 
+def _devices(
+    cluster: ClusterSpec, placement: Placement, strategy: Strategy
+) -> tuple[DeviceSpec, ...]:
+    """Return the device of each pipeline rank."""
+    if not placement.device_groups:
+        return (cluster.device,) * strategy.pp
+    return tuple(cluster.groups[group].device for group in placement.device_groups)
+
+
+def _peak_flops(device: DeviceSpec, training: TrainingSpec) -> float:
+    return device.peak_flops.get(training.precision, device.peak_flops["fp32"])
+
+
+def _on_devices(
+    stages: tuple[StageReport, ...],
+    cluster: ClusterSpec,
+    placement: Placement,
+    memory_limit_bytes: float,
+) -> tuple[StageReport, ...]:
+    """Return the stages with device and limit where ranks are assigned to device groups."""
+    if not placement.device_groups:
+        return stages
+    devices = [cluster.groups[group].device for group in placement.device_groups]
+    return tuple(
+        replace(
+            stage,
+            device=device.name,
+            memory_limit_bytes=min(memory_limit_bytes, device.usable_bytes),
+        )
+        for stage, device in zip(stages, devices, strict=True)
+    )
+
+
 def build_plan(
     *,
     rank: int,
@@ -151,19 +207,20 @@ def build_plan(
     price_shares: Mapping[str, float],
 ) -> Plan:
     """Return the finished plan; ``band`` holds the factors of the 80 % interval around ``iteration_s``."""
-    peak = cluster.device.peak_flops.get(training.precision, cluster.device.peak_flops["fp32"])
     flops = model_flops(graph, training)
-    ranks = _Ranks(cost, placement)
+    peak = sum(_peak_flops(item, training) for item in _devices(cluster, placement, cost.strategy))
+    peak *= cost.strategy.gpus / cost.strategy.pp
+    ranks = (_UnlikeRanks if cost.by_rank else _Ranks)(cost, placement)
     return Plan(
         rank=rank,
         strategy=cost.strategy,
         placement=placement,
-        stages=ranks.reports(),
+        stages=_on_devices(ranks.reports(), cluster, placement, memory_limit_bytes),
         iteration_s=iteration_s,
         iteration_s_low=iteration_s * band[0],
         iteration_s_high=iteration_s * band[1],
         tokens_per_s=training.global_batch * training.sequence / iteration_s,
-        mfu=flops / (iteration_s * cost.strategy.gpus * peak),
+        mfu=flops / (iteration_s * peak),
         memory_limit_bytes=memory_limit_bytes,
         time=ranks.time_terms(iteration_s),
         price_shares=price_shares,

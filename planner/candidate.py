@@ -10,6 +10,7 @@ from planner.even_bounds import even_cuts
 from planner.even_placements import EvenPlacement
 from planner.local_search import Incumbent
 from planner.placement_dp import placement_bound
+from planner.plans import Placement
 from planner.stage_values import StageValues
 
 
@@ -66,6 +67,14 @@ class Candidate:
         if self.values is None or self.incumbent is None:
             return self.placed
         return self.values.arrangement(self.incumbent.cuts)
+
+    def placement(self, arrangement: Arrangement) -> Placement:
+        """Return the best placement as the plan shows it."""
+        return arrangement.placement()
+
+    def peak_kib(self, arrangement: Arrangement) -> int:
+        """Return the KiB of the fullest rank."""
+        return self.given.peak_kib(arrangement)
 
     def close(self, lower_ns: int) -> None:
         """Record that nothing below ``lower_ns`` remains to be found."""

@@ -3,6 +3,7 @@
 Every printed plan passes ``check_plan``; tests hold the solver against it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,12 @@ from costmodel.linear import StageTerm
 from costmodel.memory import stage_memory
 from costmodel.schedules import Shape
 from costmodel.simulator import simulate
+from costmodel.strategy import Strategy
 from costmodel.timeline import PipelineWork
 from costmodel.units import NS_PER_S, format_bytes
 from planner.assemble import chunk_contents
 from planner.columns import Columns, columns_of
+from planner.mixed.cluster import broken_groups, limits_bytes, spread_limit_bytes
 from planner.plans import Placement, Plan
 from planner.rules import RULES, Facts, facts_of
 from planner.scenario import DECISIONS, Scenario
@@ -69,10 +72,19 @@ def check_plan(plan: Plan, cost: StrategyCost, scenario: Scenario) -> tuple[Viol
     strategy = plan.strategy
     found = list(broken_rules(columns_of((strategy,)), facts_of(scenario)))
     found += broken_placement(plan.placement, len(cost.layer_kinds), strategy.pp * strategy.vpp)
+    found += broken_device_groups(plan.placement, strategy, scenario)
     found += _broken_bounds(plan, scenario)
     if not found:
         found += _broken_memory(plan, cost, scenario) + _broken_time(plan, cost)
     return tuple(found)
+
+
+def broken_device_groups(
+    placement: Placement, strategy: Strategy, scenario: Scenario
+) -> tuple[Violation, ...]:
+    """Return what is wrong with the device groups of a placement's ranks."""
+    found = broken_groups(placement, strategy, scenario.cluster)
+    return tuple(Violation(rule=rule, text=text) for rule, text in found)
 
 
 def _broken_bounds(plan: Plan, scenario: Scenario) -> list[Violation]:
@@ -85,10 +97,12 @@ def _broken_bounds(plan: Plan, scenario: Scenario) -> list[Violation]:
 
 def _broken_memory(plan: Plan, cost: StrategyCost, scenario: Scenario) -> list[Violation]:
     found = []
+    groups = plan.placement.device_groups
+    limits = limits_bytes(scenario, groups) or (spread_limit_bytes(scenario),) * cost.strategy.pp
     for rank, contents in enumerate(chunk_contents(cost, plan.placement)):
-        need = stage_memory(cost.memory, contents).reserved_bytes
-        if need > scenario.memory_limit_bytes:
-            text = f"stage {rank} needs {format_bytes(need)} of {format_bytes(scenario.memory_limit_bytes)}"
+        need = stage_memory(cost.at(rank).memory, contents).reserved_bytes
+        if need > limits[rank]:
+            text = f"stage {rank} needs {format_bytes(need)} of {format_bytes(limits[rank])}"
             found.append(Violation(rule="memory", text=text))
     return found
 
@@ -106,21 +120,27 @@ def float_work(cost: StrategyCost, placement: Placement) -> PipelineWork:
     """Return the pipeline's work straight from the prices, rounded per stage and not per coefficient."""
     strategy = cost.strategy
     ranks = chunk_contents(cost, placement)
-    order = [ranks[v % strategy.pp][v // strategy.pp] for v in range(len(placement.chunks))]
+    places = [divmod(v, strategy.pp) for v in range(len(placement.chunks))]
 
-    def nanoseconds(terms: tuple[StageTerm, ...]) -> tuple[int, ...]:
-        return tuple(round(NS_PER_S * sum(t.value((chunk,)) for t in terms)) for chunk in order)
+    def nanoseconds(terms_of: Callable[[StrategyCost], tuple[StageTerm, ...]]) -> tuple[int, ...]:
+        return tuple(
+            round(NS_PER_S * sum(t.value((ranks[rank][at],)) for t in terms_of(cost.at(rank))))
+            for at, rank in places
+        )
 
     finish = tuple(
-        round(NS_PER_S * max(sum(t.value(contents) for t in way.terms) for way in cost.finish))
-        for contents in ranks
+        round(
+            NS_PER_S
+            * max(sum(t.value(contents) for t in way.terms) for way in cost.at(rank).finish)
+        )
+        for rank, contents in enumerate(ranks)
     )
     transfer = cost.transfer_s or (0.0,) * strategy.pp
     return PipelineWork(
         shape=Shape(strategy.schedule, strategy.pp, strategy.vpp, strategy.microbatches),
-        forward_ns=nanoseconds(cost.forward),
-        backward_ns=nanoseconds(cost.backward),
-        weight_ns=nanoseconds(cost.weight_gradient),
+        forward_ns=nanoseconds(lambda own: own.forward),
+        backward_ns=nanoseconds(lambda own: own.backward),
+        weight_ns=nanoseconds(lambda own: own.weight_gradient),
         transfer_ns=tuple(round(NS_PER_S * seconds) for seconds in transfer),
         finish_ns=finish,
     )

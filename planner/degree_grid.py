@@ -14,6 +14,7 @@ from costmodel.simulator import iteration_ns, simulate
 from costmodel.strategy import Strategy
 from costmodel.timeline import Timeline
 from planner.coefficients import coefficients
+from planner.mixed.cluster import spread_limit_bytes
 from planner.plans import Placement, Plan
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -120,7 +121,7 @@ def _tried(scenario: Scenario, pricer: Pricer, strategy: Strategy) -> _Try | Non
     placement = parse_placement(None, strategy, len(scenario.graph.layers))
     if placement is None:
         return None
-    given = coefficients(pricer.cost(strategy), scenario.memory_limit_bytes)
+    given = coefficients(pricer.cost(strategy), spread_limit_bytes(scenario))
     arrangement = arrangement_of(placement)
     time_ns = iteration_ns(given.work(arrangement))
     return _Try(not given.fits(arrangement), time_ns, strategy, placement)

@@ -33,7 +33,7 @@ from planner.even_cuts import balanced_cuts
 from planner.even_search import bound_even, simulate_even
 from planner.memory_test import memory_verdict
 from planner.plans import Placement
-from planner.priced_rows import Floats, RowPricer
+from planner.priced_rows import Floats, RowPricer, TimeRows
 from planner.pricer import PricerLike
 from planner.proof import prove
 
@@ -60,13 +60,14 @@ class RankedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryShortage:
-    """By how many bytes a rank of a strategy exceeds the limit with every layer recomputing."""
+    """By how many bytes a rank of a strategy exceeds the limit with every layer recomputing; on which device group."""
 
     strategy: Strategy
     rank: int
     moment: str
     demand_bytes: int
     over_bytes: int
+    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +119,10 @@ def search(
     The placements of interleaved strategies are the balanced ones of planner.even_cuts.
     """
     deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
-    limits = _Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
+    limits = Limits(limit_kib(memory_limit_bytes), top, tolerance, deadline, uneven)
     if not len(columns):
         return EngineResult()
-    run = _Search(rows or RowPricer(pricer, columns), limits)
+    run = Search(rows or RowPricer(pricer, columns), limits)
     run.explore()
     return run.result()
 
@@ -130,7 +131,7 @@ _Entry = tuple[int, int, Candidate | None]
 """Key, row and, once it was looked at, the candidate."""
 
 
-class _Limits(NamedTuple):
+class Limits(NamedTuple):
     """What bounds a search."""
 
     memory_kib: int
@@ -140,10 +141,10 @@ class _Limits(NamedTuple):
     uneven: bool
 
 
-class _Search:
+class Search:
     """State of one search."""
 
-    def __init__(self, prices: RowPricer, limits: _Limits) -> None:
+    def __init__(self, prices: RowPricer, limits: Limits) -> None:
         self.columns, self.pricer, self.limits = prices.columns, prices.pricer, limits
         self.prices = prices
         self.floors = prices.floor
@@ -224,12 +225,15 @@ class _Search:
         rows = self._open(rows, keys := np.maximum(time_bounds(part), self.keys[rows]))
         part = part.at(np.flatnonzero(keys < self._goal()), self.prices.finish(rows))
         keys = np.maximum(time_bounds(part), self.keys[rows])
-        memory, limits = self.prices.memory(rows), self.limits
-        even = grouped_even_bounds(part, memory, limits.memory_kib, uneven=limits.uneven)
-        keys = np.maximum(keys, even)
+        keys = np.maximum(keys, self._even_bounds(rows, part))
         self.known[rows] = np.maximum(self.known[rows], keys)
         for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
             self._push(key, row, None)
+
+    def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
+        """Return bounds of ``rows``, priced as ``part``, where only even placements count."""
+        memory, limits = self.prices.memory(rows), self.limits
+        return grouped_even_bounds(part, memory, limits.memory_kib, uneven=limits.uneven)
 
     def _open(self, rows: IntColumn, keys: IntColumn) -> IntColumn:
         """Return the rows whose keys may still matter; the others are closed at their keys."""
@@ -308,10 +312,9 @@ class _Search:
     def _prove(self) -> None:
         """Refine, then prove, the open candidate with the smallest bound."""
         candidate = min(self.open, key=lambda item: (item.lower_ns, item.row))
-        before, limits = (candidate.simulated, candidate.solved), self.limits
+        before = (candidate.simulated, candidate.solved)
         refining = candidate.tier is Tier.OPEN
-        first = self._ranked()[0].time_ns or math.inf
-        done = prove(candidate, limits.tolerance, self.worst, limits.deadline, first)
+        done = self._proved(candidate)
         self.simulated += candidate.simulated - before[0]
         self.solved += candidate.solved - before[1]
         self.known[candidate.row] = max(int(self.known[candidate.row]), candidate.lower_ns)
@@ -320,6 +323,11 @@ class _Search:
             self.unproved |= not done
             self.open.remove(candidate)
             self.closed_ns = min(self.closed_ns, candidate.lower_ns)
+
+    def _proved(self, candidate: Candidate) -> bool:
+        """Work on the proof of ``candidate``; return whether its bound suffices."""
+        limits, first = self.limits, self._ranked()[0].time_ns or math.inf
+        return prove(candidate, limits.tolerance, self.worst, limits.deadline, first)
 
     def result(self) -> EngineResult:
         """Return what was found."""
@@ -378,10 +386,10 @@ def _plan(candidate: Candidate) -> RankedPlan:
         raise ValueError("only candidates with a placement are ranked")
     return RankedPlan(
         strategy=given.strategy,
-        placement=arrangement.placement(),
+        placement=candidate.placement(arrangement),
         arrangement=arrangement,
         iteration_ns=candidate.time_ns,
         lower_bound_ns=candidate.lower_ns,
-        peak_kib=given.peak_kib(arrangement),
+        peak_kib=candidate.peak_kib(arrangement),
         coefficients=given,
     )

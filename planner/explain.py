@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from costmodel.pricing import Pricer
 from costmodel.units import GIB, format_bytes, format_seconds
-from planner.engine import EngineResult, MemoryShortage, search
-from planner.no_recomputation import search_prices
+from planner.engine import EngineResult, MemoryShortage
+from planner.mixed.cluster import is_mixed, limits_bytes
 from planner.plans import Plan, Rejection
 from planner.rules import facts_of
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
+from planner.scenario_search import open_session, search_scenario
 from planner.space import Space, admitted, enumerate_space
 
 _GROWTH = (2, 4, 8, 16)
@@ -41,10 +40,20 @@ def _memory_lever(nearest: MemoryShortage | None, scenario: Scenario) -> str:
     limit = format_bytes(scenario.memory_limit_bytes)
     if nearest is None:
         return f"more than {limit} per GPU, or more tensor, pipeline or sharded data ranks"
+    unit = _unit(nearest, scenario)
+    if nearest.group is not None:
+        limit = format_bytes(limits_bytes(scenario, (nearest.group,))[0])
     return (
-        f"{format_bytes(nearest.demand_bytes)} per GPU instead of {limit} admits {nearest.strategy.label()} "
+        f"{format_bytes(nearest.demand_bytes)} per {unit} instead of {limit} admits {nearest.strategy.label()} "
         f"(stage {nearest.rank}, {nearest.moment})"
     )
+
+
+def _unit(shortage: MemoryShortage, scenario: Scenario) -> str:
+    """Return on what memory is short: the device of a group, or any GPU."""
+    if shortage.group is None:
+        return "GPU"
+    return scenario.cluster.groups[shortage.group].device.name
 
 
 def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, ...]:
@@ -53,10 +62,14 @@ def levers(scenario: Scenario, space: Space, found: EngineResult) -> tuple[str, 
     if found.nearest is not None:
         need = found.nearest.demand_bytes
         result.append(
-            f"memory: {format_bytes(need)} per GPU fits {found.nearest.strategy.label()}, micro-batch "
+            f"memory: {format_bytes(need)} per {_unit(found.nearest, scenario)} fits "
+            f"{found.nearest.strategy.label()}, micro-batch "
             f"{found.nearest.strategy.micro_batch}, recomputing every layer"
         )
-    for attempt in (_more_gpus, _free_bounds, _smaller_sequence):
+    attempts = [_more_gpus, _free_bounds, _smaller_sequence]
+    if not len(space.columns):
+        attempts.append(_fewer_gpus)
+    for attempt in attempts:
         lever = attempt(scenario)
         if lever:
             result.append(lever)
@@ -77,28 +90,19 @@ def conflicting_bounds(scenario: Scenario) -> tuple[str, ...]:
 
     A minimum hitting set, solved by CP-SAT: what the legal strategies without any bound break.
     """
+    names = [name for name in scenario.bounds if name != "recompute"]
+    legal = enumerate_space(replace(scenario, bounds={})).columns
+    if not names or not len(legal):
+        return ()
     from planner.solver.infeasible import smallest_conflict  # OR-tools takes 0.3 s to import
 
-    legal = enumerate_space(replace(scenario, bounds={})).columns
-    names = [name for name in scenario.bounds if name != "recompute"]
-    if not len(legal) or not names:
-        return ()
     return smallest_conflict({f"search.{name}": admitted(legal, name, scenario) for name in names})
 
 
-def _exists(scenario: Scenario, pricer: Pricer | None = None) -> bool:
+def _exists(scenario: Scenario) -> bool:
     """Return whether any plan of the scenario fits."""
-    space = enumerate_space(scenario)
-    found = search(
-        space.columns,
-        search_prices(scenario, pricer or make_pricer(scenario)),
-        memory_limit_bytes=scenario.memory_limit_bytes,
-        top=1,
-        tolerance=1.0,
-        time_limit_s=5.0,
-        uneven=scenario.uneven_stages,
-    )
-    return bool(found.ranked)
+    session = open_session(scenario)
+    return bool(search_scenario(scenario, session, tolerance=1.0, time_limit_s=5.0).ranked)
 
 
 def with_gpus(scenario: Scenario, gpus: int) -> Scenario:
@@ -111,7 +115,17 @@ def _more_gpus(scenario: Scenario) -> str | None:
     budget = scenario.gpu_counts[-1]
     for factor in _GROWTH:
         if _exists(with_gpus(scenario, budget * factor)):
-            return f"GPUs: {budget * factor} instead of {budget}"
+            kind = f" {scenario.cluster.device.name}" if is_mixed(scenario.cluster) else ""
+            return f"GPUs: {budget * factor}{kind} instead of {budget}"
+    return None
+
+
+def _fewer_gpus(scenario: Scenario) -> str | None:
+    """Return the largest power of two below the budget that admits a plan: batch and layers may not divide more."""
+    budget = scenario.gpu_counts[-1]
+    for power in reversed(range((budget - 1).bit_length())):
+        if _exists(with_gpus(scenario, 1 << power)):
+            return f"GPUs: {1 << power} instead of {budget}"
     return None
 
 
@@ -168,8 +182,8 @@ def explain_slower(plan: Plan, best: Plan) -> str:
 
 def explain_memory(plan: Plan) -> str:
     """Say which stage exceeds the limit, by how much, and in which terms."""
-    stage = max(plan.stages, key=lambda item: item.memory_bytes)
-    over = stage.memory_bytes - plan.memory_limit_bytes
+    stage = plan.tightest
+    over = stage.memory_bytes - plan.limit_bytes(stage)
     terms = sorted(stage.memory.items(), key=lambda item: -item[1])[:4]
     held = ", ".join(f"{name} {size / GIB:.1f}" for name, size in terms)
     return (

@@ -1,20 +1,20 @@
 """Which unique events strategies need, which a table lacks, and what measuring them once saves.
 
-The pricer itself is asked: a table that knows nothing stands before its formulas and notes what is looked up, so that what
-is measured is exactly what will be priced.
+The pricer itself is asked (costmodel.event_counts), so that what is measured is exactly what will be priced.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from costmodel.events import CommEvent, ComputeEvent, Event
-from costmodel.frameworks import behaviour
+from costmodel.event_counts import event_counts
+from costmodel.events import ComputeEvent, Event
+from costmodel.linear import ChunkContent
 from costmodel.pricing import Pricer
-from costmodel.split import local_sizes, operator_work
 from costmodel.strategy import Strategy
 from costmodel.table import Table
 from planner.engine import search
+from planner.mixed.cluster import spread_limit_bytes
 from planner.pricer import PricerLike
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -47,33 +47,35 @@ class Saving:
         return self.events_s / self.direct_s
 
 
-class _Notebook:
-    """A table that knows no price and notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: dict[Event, None] = {}
-
-    def lookup(self, event: Event) -> tuple[float, str] | None:
-        """Note the event."""
-        if not isinstance(event, CommEvent) or event.group_size > 1:
-            self.asked[event] = None
-        return None
-
-
 def needed_events(scenario: Scenario, strategies: Iterable[Strategy]) -> dict[Event, int]:
-    """Return the unique events of ``strategies`` with their count.
+    """Return the unique events of ``strategies`` with their count, the largest of any strategy.
 
-    Compute events are counted over one iteration of one data-parallel replica and tensor-parallel rank, all pipeline
-    stages; what the pricer composes of unit prices (collectives, optimizer) counts once.
+    Counts are those of an iteration of one data-parallel replica and tensor-parallel rank, all pipeline ranks together
+    (costmodel.event_counts), and at least 1: what is priced as a rate is measured too.
     """
-    notebook = _Notebook()
+    pricer = Pricer(scenario.graph, scenario.cluster, scenario.training)
     counts: dict[Event, int] = {}
-    pricer = Pricer(scenario.graph, scenario.cluster, scenario.training, tables=[notebook])
     for strategy in strategies:
-        pricer.cost(strategy)
-        for event, count in _compute_counts(scenario, strategy).items():
-            counts[event] = max(counts.get(event, 0), count)
-    return {event: counts.get(event, 1) for event in notebook.asked}
+        found = event_counts(pricer, strategy, _anywhere(scenario, strategy))
+        for event, count in found.items():
+            counts[event] = max(counts.get(event, 1), round(count))
+    return counts
+
+
+def _anywhere(scenario: Scenario, strategy: Strategy) -> list[ChunkContent]:
+    """Return virtual stages that hold all layers: sums over stages do not ask on which."""
+    nothing = (0,) * len(scenario.graph.kinds)
+    layers, stages = scenario.graph.kind_counts(), strategy.pp * strategy.vpp
+    again = layers if strategy.recompute == "full" else nothing
+    return [
+        ChunkContent(
+            layers=nothing if stage else layers,
+            recomputed=nothing if stage else again,
+            first=stage == 0,
+            last=stage == stages - 1,
+        )
+        for stage in range(stages)
+    ]
 
 
 def missing_events(wanted: dict[Event, int], tables: Sequence[Table]) -> dict[Event, int]:
@@ -86,7 +88,7 @@ def best_strategies(scenario: Scenario, top: int) -> tuple[Strategy, ...]:
     found = search(
         enumerate_space(scenario).columns,
         cast("PricerLike", make_pricer(scenario)),
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=spread_limit_bytes(scenario),
         top=top,
         uneven=scenario.uneven_stages,
     )
@@ -145,18 +147,3 @@ def _scaled(scenario: Scenario, strategy: Strategy) -> Scenario:
         gpu_counts=(strategy.gpus,),
         training=replace(scenario.training, global_batch=strategy.global_batch),
     )
-
-
-def _compute_counts(scenario: Scenario, strategy: Strategy) -> dict[Event, int]:
-    framework = behaviour(scenario.training)
-    local = local_sizes(scenario.training, strategy)
-    graph = scenario.graph
-    layers = [*zip(graph.kinds, graph.kind_counts(), strict=True)]
-    layers += [(graph.embedding, 1), (graph.head, 1)]
-    counts: dict[Event, int] = {}
-    for layer, number in layers:
-        for operator in layer.operators:
-            work = operator_work(operator, local, framework)
-            for _, event in (*work.forward, *work.backward, *work.weight):
-                counts[event] = counts.get(event, 0) + number * strategy.microbatches
-    return counts

@@ -13,7 +13,8 @@ from costmodel.units import KIB
 from planner.explain import with_gpus
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
-from planner.search import DEFAULT_TOLERANCE, Session, open_session, plan
+from planner.scenario_search import Session, open_session
+from planner.search import DEFAULT_TOLERANCE, plan
 
 Objective = Literal["time", "cost", "gpus", "memory"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

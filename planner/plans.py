@@ -1,6 +1,7 @@
 """The answer: plans with their predictions, what was rejected and how sure the ranking is."""
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,7 +32,8 @@ class Placement:
     Attributes:
         chunks: One per virtual stage in model order; virtual stage ``v`` runs on rank ``v % pp``
             as its chunk ``v // pp``.
-        device_groups: For each pipeline rank the index of the cluster's device group it runs on.
+        device_groups: For each pipeline rank the index of the cluster's device group it runs on; empty in a cluster
+            of one group, and for a strategy that no group can hold, which is spread over all of them.
     """
 
     chunks: tuple[Chunk, ...]
@@ -55,6 +57,8 @@ class StageReport:
         memory_bytes: Peak reserved bytes; ``allocated_bytes`` what the framework's counter would show.
         memory: Bytes by term at the peak moment.
         forward_s, backward_s: Seconds of one micro-batch over all its chunks.
+        device: What it runs on in a cluster of several device groups; empty elsewhere.
+        memory_limit_bytes: Limit of that device; the plan's own limit where there is one group.
     """
 
     chunks: tuple[Chunk, ...]
@@ -64,6 +68,8 @@ class StageReport:
     peak_moment: str
     forward_s: float
     backward_s: float
+    device: str = ""
+    memory_limit_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,9 @@ class Plan:
         iteration_s: Simulated seconds of an iteration, with the 80 % band ``iteration_s_low`` to ``_high``.
         mfu: Model FLOPs (6 per parameter and token and the causal attention) over the GPUs' peak.
         time: Seconds of the critical rank by term; they sum to ``iteration_s``.
+        price_shares: Share of the iteration's time by the provenance of its prices (planner.price_shares).
         price_shares: Share of priced seconds that was measured, interpolated, analytic.
+        memory_limit_bytes: What a GPU may hold; of several device groups, the largest limit among those used.
         tied_with: Ranks of plans that differ by less than the band.
         demand_bytes: Smallest memory limit that admits the plan, the peak rounded up as the search does.
     """
@@ -99,10 +107,19 @@ class Plan:
         """Bytes of the fullest stage."""
         return max(stage.memory_bytes for stage in self.stages)
 
+    def limit_bytes(self, stage: StageReport) -> float:
+        """Return what a GPU of ``stage`` may hold."""
+        return min(self.memory_limit_bytes, stage.memory_limit_bytes)
+
+    @property
+    def tightest(self) -> StageReport:
+        """The stage with the least room under its limit: the fullest one where all have the same limit."""
+        return max(self.stages, key=lambda stage: stage.memory_bytes - self.limit_bytes(stage))
+
     @property
     def fits(self) -> bool:
-        """Whether every stage stays under the limit."""
-        return self.peak_memory_bytes <= self.memory_limit_bytes
+        """Whether every stage stays under its limit."""
+        return self.tightest.memory_bytes <= self.limit_bytes(self.tightest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ class Facts:
         sequence, global_batch: Tokens of a sequence, sequences of an iteration.
         gpu_counts: Numbers of GPUs a strategy may use.
         legality: What the framework can run; ``framework`` its name.
+        group_gpus: GPUs of each device group of a mixed cluster; empty where there is one.
     """
 
     layers: int
@@ -45,6 +46,7 @@ class Facts:
     framework: str
     legality: Legality
     uneven_stages: bool
+    group_gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Rule:
 
 def facts_of(scenario: Scenario) -> Facts:
     """Return what the rules need to know of ``scenario``."""
-    model = scenario.graph.model
+    model, groups = scenario.graph.model, scenario.cluster.groups
     attentions = [
         attention
         for kind in model.kinds
@@ -91,6 +93,7 @@ def facts_of(scenario: Scenario) -> Facts:
         framework=scenario.training.framework,
         legality=LEGALITY[scenario.training.framework],
         uneven_stages=scenario.uneven_stages,
+        group_gpus=tuple(group.gpus for group in groups) if len(groups) > 1 else (),
     )
 
 
@@ -190,6 +193,7 @@ def framework_degrees(columns: Columns, facts: Facts) -> Mask:
         (columns.pp, facts.legality.pipeline),
         (columns.cp, facts.legality.context),
         (columns.ep, facts.legality.expert),
+        (columns.etp, facts.legality.tensor),
     ):
         legal &= allowed | (degree == 1)
     return legal
@@ -241,6 +245,16 @@ def layers_mod_pp(columns: Columns, facts: Facts) -> Mask:
     if facts.uneven_stages and facts.legality.uneven_stages:
         return np.ones_like(columns.pp, dtype=np.bool_)
     return divides_evenly(facts.layers, columns.pp * columns.vpp)
+
+
+def group_capacity(columns: Columns, facts: Facts) -> Mask:
+    """Every pipeline rank must stand on one device group: pp <= sum of gpus_g // (tp cp dp), pp outermost."""
+    if not facts.group_gpus:
+        return np.ones_like(columns.pp, dtype=np.bool_)
+    each = columns.tp * columns.cp * columns.dp
+    room = sum((gpus // each for gpus in facts.group_gpus), np.zeros_like(each))
+    outside = np.array([order.endswith("pp") for order in columns.orders])
+    return _mask((columns.pp == 1) | ((columns.pp <= room) & outside[columns.placement_order]))
 
 
 def divides_evenly(layers: int, stages: IntColumn | int) -> Mask:
@@ -309,6 +323,10 @@ def _remedies() -> Mapping[str, Callable[[Strategy, Facts], str]]:
         "vpp_microbatches": lambda s, _: _nearest_multiple("microbatches", s.microbatches, s.pp),
         "microbatches_lt_pp": lambda s, _: f"microbatches {s.pp} or more, or pp {s.microbatches}",
         "layers_lt_stages": lambda _, f: f"pp vpp at most {f.layers}",
+        "group_capacity": lambda s, f: (
+            f"pp {sum(gpus // (s.tp * s.cp * s.dp) for gpus in f.group_gpus) or 1}, or tp cp dp in "
+            f"{_divisors(*f.group_gpus)}, and placement_order tp-cp-ep-dp-pp"
+        ),
         "layers_mod_pp": lambda s, f: (
             f"pp in {_even_stages(f.layers)}, or a placement such as {_balanced(f.layers, s.pp * s.vpp)}"
         ),
@@ -354,6 +372,7 @@ _ORDER = (
     microbatches_lt_pp,
     layers_lt_stages,
     layers_mod_pp,
+    group_capacity,
 )
 
 RULES: tuple[Rule, ...] = tuple(

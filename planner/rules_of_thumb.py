@@ -15,6 +15,7 @@ from costmodel.strategy import Strategy
 from costmodel.units import format_seconds
 from planner.columns import Columns
 from planner.engine import RankedPlan, search
+from planner.mixed.cluster import spread_limit_bytes
 from planner.rules import Mask
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -112,7 +113,7 @@ def _fastest(columns: Columns, pricer: Pricer, scenario: Scenario) -> RankedPlan
     found = search(
         columns,
         pricer,
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=spread_limit_bytes(scenario),
         uneven=scenario.uneven_stages,
     )
     return found.ranked[0] if found.ranked else None

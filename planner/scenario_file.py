@@ -17,6 +17,7 @@ from costmodel.units import parse_bytes, parse_number
 from planner.legality import LEGALITY
 from planner.megatron_model import read_model
 from planner.megatron_text import MEGATRON_ENDINGS, read_flags
+from planner.mixed.cluster import subset_sizes
 from planner.scenario import DECISIONS, Bound, Scenario, check_order
 from planner.systems import SYSTEMS
 
@@ -99,8 +100,7 @@ def _scenario(fields: Fields, base: Path, gpus: int | None, traced: ModelGraph |
     bounds, uneven = _search(search)
     system, options = _system(search)
     return Scenario(
-        name=fields.text("name", default="")
-        or f"{graph.model.name} on {cluster.gpus} {cluster.device.name}",
+        name=fields.text("name", default="") or f"{graph.model.name} on {cluster.kinds}",
         graph=graph,
         cluster=cluster,
         training=_training(_part(fields, "training"), limits, graph, cluster),
@@ -150,7 +150,7 @@ def _cluster(fields: Fields, base: Path, gpus: int | None) -> tuple[ClusterSpec,
     budget = counts[-1] if counts else None
     mapping = part if budget is None else {**part, "gpus": budget}
     cluster = cluster_from_mapping(mapping, fields.file, base=base)
-    return cluster, counts or (cluster.gpus,)
+    return cluster, counts or subset_sizes(cluster)
 
 
 def _gpu_counts(asked: object, file: str) -> tuple[int, ...]:
@@ -250,7 +250,7 @@ def _options(fields: Fields) -> dict[str, str]:
 
 
 def _memory_limit(limits: Fields, cluster: ClusterSpec) -> int:
-    device = min((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
+    device = max((group.device for group in cluster.groups), key=lambda each: each.usable_bytes)
     if "memory" not in limits.values:
         return device.usable_bytes
     limit = parse_bytes(limits.values["memory"], limits.key("memory"))

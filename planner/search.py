@@ -1,46 +1,22 @@
 """The whole path on one screen: scenario, space, prices, certified search, ranked plans."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from costmodel.errors import TimeLimitError
-from costmodel.pricing import Pricer
 from costmodel.units import KIB, NS_PER_S
 from planner.assemble import build_plan
 from planner.bands import band_of
-from planner.engine import EngineResult, RankedPlan, search
+from planner.engine import EngineResult, RankedPlan
 from planner.explain import levers, rejections
-from planner.no_recomputation import search_prices
+from planner.mixed.cluster import plan_limit_bytes
 from planner.plans import Plan, SearchCounts, SearchResult, SearchStatus
-from planner.priced_rows import RowPricer
 from planner.scenario import Scenario
-from planner.scenario_pricer import make_pricer
-from planner.space import Space, enumerate_space
+from planner.scenario_search import Session, open_session, search_scenario
 from planner.systems import apply_system
 
 DEFAULT_TOLERANCE = 1e-3
 """Relative gap at which a ranking counts as proven: far below any error band of a prediction."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """What searches of one scenario under different memory limits share: prices, strategies, and what was proven."""
-
-    pricer: Pricer
-    space: Space
-    rows: RowPricer
-
-
-def open_session(scenario: Scenario) -> Session:
-    """Return a session with nothing searched yet.
-
-    Raises:
-        InputError: If a table or the calibration of the scenario cannot be read.
-    """
-    scenario = apply_system(scenario)
-    pricer, space = make_pricer(scenario), enumerate_space(scenario)
-    rows = RowPricer(search_prices(scenario, pricer), space.columns)
-    return Session(pricer=pricer, space=space, rows=rows)
 
 
 def plan(
@@ -68,36 +44,30 @@ def plan(
     begun = time.perf_counter()
     scenario = apply_system(scenario)
     session = session or open_session(scenario)
-    pricer, space = session.pricer, session.space
-    found = search(
-        space.columns,
-        session.rows.pricer,
-        memory_limit_bytes=scenario.memory_limit_bytes,
-        top=top,
-        tolerance=tolerance,
-        time_limit_s=time_limit_s,
-        uneven=scenario.uneven_stages,
-        rows=session.rows,
+    found = search_scenario(
+        scenario, session, top=top, tolerance=tolerance, time_limit_s=time_limit_s
     )
-    result = _result(scenario, pricer, space, found, tolerance, begun)
+    result = _result(scenario, session, found, tolerance, begun)
     if result.plans or not explain:
         return result
-    return replace(result, levers=levers(scenario, space, found))
+    return replace(result, levers=levers(scenario, session.space, found))
 
 
 def _result(
     scenario: Scenario,
-    pricer: Pricer,
-    space: Space,
+    session: Session,
     found: EngineResult,
     tolerance: float,
     begun: float,
 ) -> SearchResult:
     plans = _tied(
-        [_plan(scenario, pricer, rank, item) for rank, item in enumerate(found.ranked, 1)]
+        [_plan(scenario, session, rank, item) for rank, item in enumerate(found.ranked, 1)]
     )
     if not plans and not found.proved:
-        raise TimeLimitError("the time limit was reached before any plan was found; give more time")
+        raise TimeLimitError(
+            f"the time limit was reached before any of {len(session.space.columns):,} strategies was placed: give more time, or "
+            "bound decisions (search: tp, pp, ..), which leaves fewer"
+        )
     first = plans[0].iteration_s if plans else 0.0
     bound = min(found.lower_bound_ns / NS_PER_S, first)
     gap = (first - bound) / first if plans else 0.0
@@ -107,9 +77,9 @@ def _result(
         plans=plans,
         lower_bound_s=bound,
         gap=gap,
-        rejected=rejections(space, found, scenario),
+        rejected=rejections(session.space, found, scenario),
         counts=SearchCounts(
-            strategies=len(space.columns),
+            strategies=len(session.space.columns),
             solved=found.solved,
             simulated=found.simulated,
             seconds=time.perf_counter() - begun,
@@ -123,19 +93,20 @@ def _status(plans: tuple[Plan, ...], gap: float, tolerance: float) -> SearchStat
     return SearchStatus.OPTIMAL if gap <= tolerance else SearchStatus.FEASIBLE
 
 
-def _plan(scenario: Scenario, pricer: Pricer, rank: int, found: RankedPlan) -> Plan:
+def _plan(scenario: Scenario, session: Session, rank: int, found: RankedPlan) -> Plan:
+    groups = found.placement.device_groups
     return build_plan(
         rank=rank,
-        cost=pricer.cost(found.strategy),
+        cost=session.cost(found.strategy, groups),
         placement=found.placement,
         iteration_s=found.iteration_ns / NS_PER_S,
         band=band_of(scenario),
         graph=scenario.graph,
         cluster=scenario.cluster,
         training=scenario.training,
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=plan_limit_bytes(scenario, groups),
         demand_bytes=found.peak_kib * KIB,
-        price_shares=pricer.price_shares(found.strategy),
+        price_shares=session.price_shares(found.strategy, found.placement),
     )
 
 

@@ -1,6 +1,8 @@
 """One given strategy: judged by the rules, priced, simulated."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from costmodel.cost import StrategyCost
 from costmodel.pricing import Pricer
@@ -11,12 +13,20 @@ from costmodel.units import KIB, NS_PER_S
 from costmodel.verdict import Verdict
 from planner.assemble import build_plan
 from planner.bands import band_of
-from planner.check import Violation, broken_placement, broken_rules
+from planner.check import (
+    Violation,
+    broken_device_groups,
+    broken_placement,
+    broken_rules,
+)
 from planner.coefficients import Arrangement, coefficients
 from planner.columns import columns_of
-from planner.fit import plan_verdict
+from planner.fit import assigned_verdict, plan_verdict
 from planner.host import broken_host
+from planner.mixed.cluster import plan_limit_bytes
+from planner.mixed.scenario import make_mixed_pricer
 from planner.plans import Placement, Plan
+from planner.price_shares import PriceShares
 from planner.rules import RULES, facts_of
 from planner.scenario import Scenario
 from planner.scenario_pricer import make_pricer
@@ -58,12 +68,13 @@ def simulate_strategy(
     violations = violations or broken_host(strategy, scenario)
     if violations:
         return Simulation(strategy=strategy, violations=violations)
-    placement = parse_placement(placement_text, strategy, layers)
+    placement = parse_placement(placement_text, strategy, layers, scenario.cluster)
     if placement is None:
         rule = next(rule for rule in RULES if rule.name == "layers_mod_pp")
         text = f"{rule.text} Nearest: {rule.remedy(strategy, facts_of(scenario))}."
         return Simulation(strategy=strategy, violations=(Violation(rule=rule.name, text=text),))
     violations = broken_placement(placement, layers, strategy.pp * strategy.vpp)
+    violations = violations or broken_device_groups(placement, strategy, scenario)
     if violations:
         return Simulation(strategy=strategy, violations=violations)
     return simulate_placement(scenario, make_pricer(scenario), strategy, placement)
@@ -73,29 +84,63 @@ def simulate_placement(
     scenario: Scenario, pricer: Pricer, strategy: Strategy, placement: Placement
 ) -> Simulation:
     """Predict a legal strategy on a given placement."""
-    cost = pricer.cost(strategy)
-    given, arrangement = coefficients(cost, scenario.memory_limit_bytes), arrangement_of(placement)
-    work = given.work(arrangement)
+    groups, arrangement = placement.device_groups, arrangement_of(placement)
+    priced = _assigned(scenario, strategy, arrangement, groups) if groups else None
+    priced = priced or _alike(scenario, pricer, strategy, arrangement)
     plan = build_plan(
         rank=1,
-        cost=cost,
+        cost=priced.cost,
         placement=placement,
-        iteration_s=iteration_ns(work) / NS_PER_S,
+        iteration_s=iteration_ns(priced.work) / NS_PER_S,
         band=band_of(scenario),
         graph=scenario.graph,
         cluster=scenario.cluster,
         training=scenario.training,
-        memory_limit_bytes=scenario.memory_limit_bytes,
-        demand_bytes=given.peak_kib(arrangement) * KIB,
-        price_shares=pricer.price_shares(strategy),
+        memory_limit_bytes=plan_limit_bytes(scenario, groups),
+        demand_bytes=priced.peak_kib * KIB,
+        price_shares=priced.shares,
     )
+    device = scenario.cluster.device
     return Simulation(
         strategy=strategy,
         violations=(),
         plan=plan,
-        cost=cost,
-        work=work,
-        verdict=plan_verdict(plan, scenario.cluster.device),
+        cost=priced.cost,
+        work=priced.work,
+        verdict=assigned_verdict(plan, scenario.cluster) if groups else plan_verdict(plan, device),
+    )
+
+
+class _Priced(NamedTuple):
+    """A placement's prices, work, peak, and shares of the priced seconds by provenance."""
+
+    cost: StrategyCost
+    work: PipelineWork
+    peak_kib: int
+    shares: Mapping[str, float]
+
+
+def _alike(
+    scenario: Scenario, pricer: Pricer, strategy: Strategy, arrangement: Arrangement
+) -> _Priced:
+    """Price a placement whose ranks have the same prices."""
+    cost = pricer.cost(strategy)
+    given = coefficients(cost, plan_limit_bytes(scenario, ()))
+    shares = PriceShares(pricer).of(strategy, arrangement)
+    return _Priced(cost, given.work(arrangement), given.peak_kib(arrangement), shares)
+
+
+def _assigned(
+    scenario: Scenario, strategy: Strategy, arrangement: Arrangement, groups: tuple[int, ...]
+) -> _Priced:
+    """Price a placement whose ranks are assigned to device groups."""
+    pricer = make_mixed_pricer(scenario)
+    given = pricer.prices.coefficients(strategy, scenario.memory_limit_bytes)
+    return _Priced(
+        cost=pricer.cost(strategy, groups),
+        work=given.work(arrangement, groups),
+        peak_kib=int(given.demands_kib(arrangement, groups).max()),
+        shares=pricer.price_shares(strategy, arrangement, groups),
     )
 
 

@@ -6,6 +6,7 @@ illegal combinations never multiply; what each rule rejects is counted with one 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,14 @@ class _Grid:
         self._judge(
             "framework_degrees", "world_product", "heads_mod_tp", "kv_heads_mod_tp", "seq_mod_cp"
         )
-        self._judge("layers_lt_stages")
+        self._judge("layers_lt_stages", "group_capacity")
         self._cross("micro_batch", _powers_of_two(min(MAX_MICRO_BATCH, batch)))
         self._derive("microbatches", lambda c: np.maximum(batch // (c["micro_batch"] * c["dp"]), 1))
         self._judge("batch_product", "microbatches_lt_pp")
-        self._cross("ep", _divisors_of_any((self._facts.experts or 1,), gpus))
+        experts = _divisors_of_any((self._facts.experts or 1,), gpus)
+        self._cross("ep", experts if legality.expert else (1,))
         self._cross("etp", self._expert_tensor())
-        self._judge("experts_mod_ep", "expert_world")
+        self._judge("framework_degrees", "experts_mod_ep", "expert_world")
         self._cross("schedule", self._schedules())
         self._cross("vpp", tuple(range(1, MAX_VPP + 1)))
         self._judge(
@@ -123,7 +125,8 @@ class _Grid:
 
     def _expert_tensor(self) -> tuple[int, ...]:
         """Experts are cut like dense layers or not at all, the two forms people launch."""
-        return (1,) if not self._facts.experts else _powers_of_two(self._facts.gpus_per_node)
+        cut = self._facts.experts and self._facts.legality.tensor
+        return _powers_of_two(self._facts.gpus_per_node) if cut else (1,)
 
     def _groups(self) -> tuple[int, ...]:
         """Shard over all replicas, or (hybrid sharding) inside a node."""
@@ -217,11 +220,14 @@ def _decoded(name: str, value: int) -> object:
 
 
 def _divisors_of_any(numbers: Sequence[int], limit: int) -> tuple[int, ...]:
-    return tuple(
-        n
-        for n in range(1, min(max(numbers), limit) + 1)
-        if any(number % n == 0 for number in numbers)
-    )
+    """Return all divisors up to ``limit``, rising: of each pair that makes the number one is at most its root."""
+    small = {
+        (n, number // n)
+        for number in numbers
+        for n in range(1, isqrt(number) + 1)
+        if number % n == 0
+    }
+    return tuple(sorted({divisor for pair in small for divisor in pair if divisor <= limit}))
 
 
 def _powers_of_two(limit: int) -> tuple[int, ...]:

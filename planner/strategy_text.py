@@ -1,12 +1,15 @@
 """Strategies and placements as people type them: ``tp=8,pp=4,micro_batch=1`` and ``20/20/20/20``."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from costmodel.errors import InputError
 from costmodel.fields import nearest_names
+from costmodel.spec import ClusterSpec
 from costmodel.strategy import FIELD_NAMES, RECOMPUTES, SCHEDULES, Strategy
+from planner.mixed.cluster import default_groups
 from planner.plans import Chunk, Placement
 from planner.rules import divides_evenly
 from planner.scenario import Scenario, check_order
@@ -87,15 +90,19 @@ def _share(text: str, key: str) -> float:
     return share
 
 
-def parse_placement(text: str | None, strategy: Strategy, layers: int) -> Placement | None:
+def parse_placement(
+    text: str | None, strategy: Strategy, layers: int, cluster: ClusterSpec | None = None
+) -> Placement | None:
     """Read ``20/20/20/20`` (layers of each virtual stage) or return the even placement, None if there is none.
 
-    ``20:5`` recomputes 5 of the 20 layers. Where ``recompute`` is full, every layer recomputes.
+    ``20:5`` recomputes 5 of the 20 layers. Where ``recompute`` is full, every layer recomputes. In a cluster of several
+    device groups ``20@1`` or ``20@NAME`` says on which group a rank runs; without it the groups are filled in order.
 
     Raises:
-        InputError: If the counts are not those of the model.
+        InputError: If the counts are not those of the model, or a group is not one of the cluster's.
     """
     stages = strategy.pp * strategy.vpp
+    text, groups = _groups(text, strategy, cluster)
     counts, again = _counts(text) if text else (even_counts(layers, stages), [0] * stages)
     if not counts:
         return None
@@ -112,8 +119,39 @@ def parse_placement(text: str | None, strategy: Strategy, layers: int) -> Placem
         chunks=tuple(
             Chunk(first_layer=start, layers=count, recomputed=recomputed)
             for start, count, recomputed in zip(starts, counts, again, strict=True)
-        )
+        ),
+        device_groups=groups,
     )
+
+
+def _groups(
+    text: str | None, strategy: Strategy, cluster: ClusterSpec | None
+) -> tuple[str | None, tuple[int, ...]]:
+    """Return the text without device groups, and the group of each pipeline rank; none in a cluster of one."""
+    names = [group.device.name for group in cluster.groups] if cluster else []
+    if cluster is None or len(names) == 1 or not text or "@" not in text:
+        filled = default_groups(cluster, strategy) if cluster and len(names) > 1 else ()
+        return text, filled
+    parts = [part.partition("@") for part in re.split(r"[/,]", text)]
+    # All chunks of a rank run on its group: it is enough to name it at the first.
+    found = [_group(name.strip(), names, text) for _, _, name in parts[: strategy.pp]]
+    for at, (_, named, name) in enumerate(parts[strategy.pp :]):
+        if named and _group(name.strip(), names, text) != found[at % strategy.pp]:
+            raise _group_error("must name one device group for all chunks of a rank", text, names)
+    return "/".join(count for count, _, _ in parts), tuple(found)
+
+
+def _group(name: str, names: Sequence[str], text: str) -> int:
+    """Return the group that an index or a device name means; the first of that name."""
+    if name.isdecimal() and int(name) < len(names):
+        return int(name)
+    if name in names:
+        return names.index(name)
+    raise _group_error("must name a device group of the cluster behind each @", text, names)
+
+
+def _group_error(rule: str, text: str, names: Sequence[str]) -> InputError:
+    return InputError(rule, key="--placement", value=text, nearest=tuple(names))
 
 
 def even_counts(layers: int, stages: int) -> list[int]:

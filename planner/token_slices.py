@@ -21,6 +21,7 @@ from costmodel.units import GIB, KIB, NS_PER_S, format_seconds
 from planner.answer_text import layers_label, table
 from planner.engine import search
 from planner.legality import LEGALITY
+from planner.mixed.cluster import spread_limit_bytes
 from planner.pricer import BlockTerms
 from planner.scenario import Bound, Scenario
 from planner.scenario_pricer import make_pricer
@@ -63,7 +64,7 @@ def best_sliced(scenario: Scenario, slices: int) -> SlicedPlan | None:
     found = search(
         columns.take(np.flatnonzero(ordered & whole & (columns.cp == 1))),
         _SlicedPricer(make_pricer(cut), make_pricer(scenario), slices),
-        memory_limit_bytes=scenario.memory_limit_bytes,
+        memory_limit_bytes=spread_limit_bytes(scenario),
         uneven=cut.uneven_stages,
     )
     if not found.ranked:

@@ -72,8 +72,8 @@ def trace(plan: Plan, timeline: Timeline, cost: StrategyCost) -> dict[str, Any]:
     for rank, held in enumerate(contents):
         events += _names(rank, plan)
         events += _tasks(timeline, rank, shares)
-        events += _finish(timeline, rank, held, cost)
-        events += _memory(timeline, rank, held, cost)
+        events += _finish(timeline, rank, held, cost.at(rank))
+        events += _memory(timeline, rank, held, cost.at(rank))
     events += _transfers(timeline, shares)
     return {
         "traceEvents": events,
@@ -105,7 +105,7 @@ def _shares(cost: StrategyCost, contents: Sequence[Sequence[ChunkContent]]) -> S
     """Return how the tracks share a task, by kind and virtual stage."""
     ranks = len(contents)
     return {
-        (kind, chunk * ranks + rank): _track_shares(_task_terms(kind, cost, content))
+        (kind, chunk * ranks + rank): _track_shares(_task_terms(kind, cost.at(rank), content))
         for rank, held in enumerate(contents)
         for chunk, content in enumerate(held)
         for kind in _TASKS

@@ -21,6 +21,7 @@ class Wanted:
         answer: For JSON; None where it goes to stdout or is not wanted.
         report, trace, plot: HTML page, Chrome trace, SVG or PNG of the timeline.
         exports: Targets with the folder of each.
+        exact: Whether launch files have to express the plan itself, not the nearest that the target can.
     """
 
     answer: Path | None = None
@@ -28,6 +29,7 @@ class Wanted:
     trace: Path | None = None
     plot: Path | None = None
     exports: tuple[tuple[str, Path], ...] = ()
+    exact: bool = False
 
     def check(self) -> None:
         """Check everything that can be known before the search.

@@ -10,7 +10,8 @@ from costmodel.units import KIB
 from planner.explain import with_gpus
 from planner.plans import Plan, SearchResult, SearchStatus
 from planner.scenario import Scenario
-from planner.search import open_session, plan
+from planner.scenario_search import open_session
+from planner.search import plan
 from planner.source import Source
 
 MAX_STEPS = 512
@@ -98,7 +99,7 @@ def memory_sweep(
 
 def _falling(scenario: Scenario, tolerance: float) -> Iterator[MemoryStep]:
     session = open_session(scenario)
-    limit: float = scenario.cluster.device.memory_bytes
+    limit: float = max(group.device.memory_bytes for group in scenario.cluster.groups)
     while limit > 0:
         changed = replace(scenario, memory_limit_bytes=limit)
         result = plan(changed, top=1, tolerance=tolerance, session=session, explain=False)

@@ -1,8 +1,10 @@
 """Communication events with torch.distributed: NCCL on GPUs, gloo on CPUs, one process a rank.
 
 ``main`` is what torchrun starts on every rank: it measures a list of events of one group size and rank 0 prints a line of JSON
-after each. Every repeat begins behind a barrier, and the slowest rank's time counts; of a transfer the shorter of send and
-receive, since the receiver may have waited for the sender (DistSim, CF'23, section 4.2).
+after each. Every repeat begins behind a barrier. On a CPU the slowest rank's time counts; of a transfer the shorter of send and
+receive, since the receiver may have waited for the sender (DistSim, CF'23, section 4.2). On GPUs events on the stream time
+it, as compute is timed, and the shortest rank's time counts: its rank came last and waited for nobody, as in an
+iteration, where waiting is part of what the others do.
 """
 
 import json
@@ -11,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -18,7 +21,11 @@ from torch import Tensor
 
 from costmodel.errors import InputError
 from costmodel.events import CommEvent, parse_event
-from profiler.timing import Timing, repeat
+from profiler.compute_bench import cuda_timer
+from profiler.failures import OUT_OF_MEMORY, reason
+from profiler.timing import FEW_BUDGETS, Timing, repeat
+
+_PATIENCE_S = 120.0  # setting up NCCL between eight GPUs takes tens of seconds
 
 
 def buffers(
@@ -58,19 +65,27 @@ def call(
 def bench(event: CommEvent, device: str, budget_s: float) -> Timing:
     """Return the seconds of a collective; every rank calls this, and all return the same."""
     act = call(event, device)
-    reduce = dist.ReduceOp.MIN if event.collective == "send_recv" else dist.ReduceOp.MAX
+    shortest = device == "cuda" or event.collective == "send_recv"
+    reduce = dist.ReduceOp.MIN if shortest else dist.ReduceOp.MAX
+    time_it = cuda_timer(_cache_bytes()) if device == "cuda" else _clocked
 
     def once() -> float:
         dist.barrier()
-        start = time.perf_counter()
-        act()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
+        seconds = torch.tensor([time_it(act)], dtype=torch.float64, device=device)
         dist.all_reduce(seconds, op=reduce)
         return float(seconds)
 
     return repeat(once, budget_s, clock=_shared_clock)
+
+
+def _clocked(act: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
+
+
+def _cache_bytes() -> int:
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
 def _shared_clock() -> float:
@@ -86,12 +101,7 @@ def _device() -> str:
 
 def main(budget_s: float, keys: list[str]) -> None:
     """Measure ``keys`` on the ranks that torchrun started; rank 0 prints one JSON line an event."""
-    cuda = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    else:
-        torch.set_num_threads(1)
-    dist.init_process_group("nccl" if cuda else "gloo")
+    _join(budget_s)
     try:
         for key in keys:
             _report(key, budget_s)
@@ -99,14 +109,40 @@ def main(budget_s: float, keys: list[str]) -> None:
         dist.destroy_process_group()
 
 
+def _join(budget_s: float) -> None:
+    """Join the group; ranks that hear nothing from the others for long give up, so that the run goes on."""
+    patience = timedelta(seconds=_PATIENCE_S + FEW_BUDGETS * budget_s)
+    if torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"]):
+        own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(own)
+        dist.init_process_group("nccl", device_id=own, timeout=patience)
+        return
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=patience)
+
+
 def _report(key: str, budget_s: float) -> None:
     event = parse_event(key)
     if not isinstance(event, CommEvent):
         raise InputError("is no communication", key="event", value=key)
-    timing = bench(event, _device(), budget_s)
+    why = _does_not_fit(event)
+    found = {"failed": why} if why else asdict(bench(event, _device(), budget_s))
     if dist.get_rank() == 0:
-        sys.stdout.write(json.dumps({"event": key, **asdict(timing)}) + "\n")
+        sys.stdout.write(json.dumps({"event": key, **found}) + "\n")
         sys.stdout.flush()
+
+
+def _does_not_fit(event: CommEvent) -> str:
+    """Return why the buffers of ``event`` cannot be made on some rank, the same on all; empty if they can."""
+    fits = torch.ones(1, device=_device())
+    try:
+        buffers(event, _device())
+    except (MemoryError, RuntimeError) as error:
+        if reason(error) != OUT_OF_MEMORY:
+            raise
+        fits.zero_()
+    dist.all_reduce(fits, op=dist.ReduceOp.MIN)
+    return "" if fits.item() else OUT_OF_MEMORY
 
 
 if __name__ == "__main__":

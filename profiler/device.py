@@ -4,6 +4,8 @@ import datetime as dt
 import os
 import platform
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +18,8 @@ from costmodel.units import KIB, MIB
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNKNOWN_CACHE = 32 * MIB
+_LIMITS = {"clocks.max.sm": "SM clock up to", "power.limit": "power limit"}
+"""What is asked of nvidia-smi, and how a table's note calls it."""
 # Largest group that is measured rather than scaled: DistSim (CF'23, section 4.2) finds the law of larger ones safe.
 LARGEST_GROUP = 8
 
@@ -30,6 +34,7 @@ class Machine:
         driver: Version of the driver, empty on a CPU.
         cache_bytes: Last-level cache, which inputs have to exceed to be read from memory.
         ranks: Largest group that can be measured here.
+        limits: Highest clock and power limit of the GPU, which its times depend on; empty if unknown.
     """
 
     kind: Literal["cuda", "cpu"]
@@ -37,6 +42,7 @@ class Machine:
     driver: str
     cache_bytes: int
     ranks: int
+    limits: str = ""
 
     def source(self, note: str) -> Source:
         """Return the provenance of what is measured now."""
@@ -50,7 +56,7 @@ class Machine:
             libraries=libraries,
             date=dt.datetime.now(tz=dt.UTC).date().isoformat(),
             origin="shardplan profile",
-            note=note,
+            note="; ".join(filter(None, (note, self.limits))),
         )
 
 
@@ -75,7 +81,25 @@ def _cuda(ranks: int | None) -> Machine:
         driver=_driver(),
         cache_bytes=int(properties.L2_cache_size),
         ranks=min(ranks or torch.cuda.device_count(), torch.cuda.device_count(), LARGEST_GROUP),
+        limits=_limits(),
     )
+
+
+def _limits() -> str:
+    """Return what nvidia-smi says of the first GPU's clocks and power, empty where it is not there."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    query = [tool, "--id=0", f"--query-gpu={','.join(_LIMITS)}", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)  # noqa: S603 (looked up in PATH)
+    return limits_of(done.stdout) if done.returncode == 0 else ""
+
+
+def limits_of(line: str) -> str:
+    """Return a line of nvidia-smi with the names of its values; what the GPU does not tell is left out."""
+    values = [value.strip() for value in line.strip().split(",")]
+    pairs = zip(_LIMITS.values(), values, strict=False)
+    return ", ".join(f"{name} {value}" for name, value in pairs if value[:1].isdigit())
 
 
 def _nccl_version() -> tuple[int, ...]:

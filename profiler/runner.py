@@ -5,6 +5,7 @@ recorded as failed, one that cannot be measured here is named and left out.
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
 import torch
 
@@ -20,12 +23,12 @@ from costmodel.events import CommEvent, ComputeEvent, Event
 from costmodel.table import Entry, Table, append
 from profiler import compute_bench
 from profiler.device import Machine
+from profiler.failures import reason
 from profiler.targets import OPERATORS
 from profiler.timing import Timing
 
-_OUT_OF_MEMORY = "out of memory"
 _COMPUTE_NOTE = "cold caches, warm-up, median of repeats"
-_COMM_NOTE = "behind a barrier, slowest rank, median of repeats; of a transfer the shorter side"
+_COMM_NOTE = "behind a barrier, warm-up, median of repeats; CPU: slowest rank, GPU: the last to come; transfers: shorter side"
 _LAUNCH_S = 60.0  # what starting the ranks may take beyond the measurements themselves
 
 
@@ -159,14 +162,18 @@ def _measured(
 def _compute(event: ComputeEvent, machine: Machine, budget_s: float) -> Entry:
     try:
         return _entry(event, compute_bench.bench(event, machine, budget_s))
-    except (MemoryError, torch.OutOfMemoryError):
-        return Entry(event=event, seconds=None, failed=_OUT_OF_MEMORY)
-    except RuntimeError as error:  # the CPU allocator raises no type of its own
-        if "alloc" not in str(error).lower() and "memory" not in str(error).lower():
-            raise
-        return Entry(event=event, seconds=None, failed=_OUT_OF_MEMORY)
     except UnsupportedError as error:
         return Entry(event=event, seconds=None, failed=str(error))
+    except (MemoryError, RuntimeError) as error:
+        why = reason(error)
+        if why is None:
+            raise
+        return Entry(event=event, seconds=None, failed=why)
+    finally:
+        if (
+            machine.kind == "cuda"
+        ):  # the ranks of collectives, and larger events, need what is cached
+            torch.cuda.empty_cache()
 
 
 def _entry(event: Event, timing: Timing) -> Entry:
@@ -184,22 +191,47 @@ def _communication(
         *("-m", "profiler.comm_bench", str(event_s), *keys),
     ]
     begin = time.perf_counter()
-    with subprocess.Popen(  # noqa: S603 (our own interpreter)
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as child:
+    with (
+        TemporaryFile("w+") as told,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True) as child,  # noqa: S603 (our own interpreter)
+    ):
         for line in child.stdout or ():
             found = json.loads(line) if line.startswith("{") else {}
             if found.get("event") not in keys:
                 continue
             event = keys.pop(found.pop("event"))
             now = time.perf_counter()
-            yield _entry(event, Timing(**found)), ranks, now - begin
+            yield _reported(event, found), ranks, now - begin
             begin = now
             if left() <= 0:
                 child.terminate()
                 return
-        failed = child.wait(timeout=_LAUNCH_S) != 0
+        failed = _ended(child) != 0
+        told.seek(0)
+        why = last_error(told.read())
     if failed and keys:  # the ranks died in the first event they did not report
         event = next(iter(keys.values()))
-        yield Entry(event=event, seconds=None, failed="the ranks failed"), ranks, 0.0
+        yield Entry(event=event, seconds=None, failed=why), ranks, 0.0
         yield from _communication(list(keys.values())[1:], ranks, event_s, left)
+
+
+def _reported(event: CommEvent, found: dict[str, Any]) -> Entry:
+    if "failed" in found:
+        return Entry(event=event, seconds=None, failed=found["failed"])
+    return _entry(event, Timing(**found))
+
+
+def _ended(child: subprocess.Popen[str]) -> int:
+    """Return the exit code of ranks that have closed their output; those that hang at their end are killed."""
+    try:
+        return child.wait(timeout=_LAUNCH_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
+
+
+def last_error(text: str) -> str:
+    """Return the line of a rank's traceback that says what happened."""
+    lines = [line.partition("]: ")[2] or line for line in text.splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return f"the ranks failed: {errors[0][:200]}" if errors else "the ranks failed"

@@ -7,12 +7,14 @@ v vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from costmodel.errors import UnsupportedError
 from costmodel.events import ComputeEvent
@@ -109,18 +111,44 @@ def _matmul(event: ComputeEvent, make: _Maker) -> Target:
     return _forward(lambda: left_mk @ right_kn, left_mk, right_kn)
 
 
+def attended(queries: int, keys: int, causal: int, window: int) -> tuple[int, bool]:
+    """Return the keys, and whether to mask causally, that give the kernel the work of the event.
+
+    The kernel masks a square, and knows no window. Where the queries are a context-parallel rank's share, or a window is
+    below half the sequence, it runs unmasked over as many keys as a query sees on average (costmodel.compute).
+    """
+    seen = keys // 2 if causal else keys
+    if window:
+        seen = min(seen, window)
+    if causal and queries == keys and seen == keys // 2:
+        return keys, True
+    return max(seen, 1), False
+
+
 def _attention(event: ComputeEvent, make: _Maker) -> Target:
-    b, heads, kv_heads, queries, keys, qk, v, causal, _ = event.shape
+    b, heads, kv_heads, queries, keys, qk, v, masked, window = event.shape
+    keys, causal = attended(queries, keys, masked, window)
     q_bhsd = make.normal(b, heads, queries, qk, grad=True)
     k_bhld = make.normal(b, kv_heads, keys, qk, grad=True)
     v_bhld = make.normal(b, kv_heads, keys, v, grad=True)
 
     def call() -> Tensor:
-        return functional.scaled_dot_product_attention(
-            q_bhsd, k_bhld, v_bhld, is_causal=bool(causal), enable_gqa=kv_heads != heads
-        )
+        with _fused(make.device):
+            return functional.scaled_dot_product_attention(
+                q_bhsd, k_bhld, v_bhld, is_causal=causal, enable_gqa=kv_heads != heads
+            )
 
     return _passes(event, call, q_bhsd, k_bhld, v_bhld)
+
+
+def _fused(device: str) -> AbstractContextManager[None]:
+    """Allow fused kernels alone on a GPU: the fallback writes the scores out, and its time would be no price of this event."""
+    fused = [
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.CUDNN_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+    ]
+    return sdpa_kernel(fused, set_priority=True) if device == "cuda" else nullcontext()
 
 
 def _standard_attention(event: ComputeEvent, make: _Maker) -> Target:

@@ -16,6 +16,23 @@ TINY_MODEL = {
 }
 
 
+def make_mixed_scenario(
+    *, layers: int = 6, batch: int = 16, memory: str | None = None, **search: object
+) -> Scenario:
+    """Return a llama-like model of small layers on two nodes: 4 of 8 A100 and 4 of 8 V100."""
+    data: dict[str, Any] = {
+        "model": {**TINY_MODEL, "num_hidden_layers": layers},
+        "cluster": {
+            "groups": [{"name": "dgx-a100-80gb", "gpus": 4}, {"name": "dgx-1-32gb", "gpus": 4}]
+        },
+        "training": {"global_batch": batch, "sequence": 1024},
+        "search": search,
+    }
+    if memory:
+        data["limits"] = {"memory": memory}
+    return scenario_from_mapping(data)
+
+
 def make_scenario(
     *,
     layers: int = 4,

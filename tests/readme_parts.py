@@ -1,4 +1,4 @@
-"""The parts of the README that are printed by the project itself; run as a module it writes them anew."""
+"""The parts of README and docs that are printed by the project itself; run as a module it writes them anew."""
 
 import json
 import re
@@ -12,11 +12,18 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 SCENARIO = "scenarios/examples/llama-3.1-70b-64xh100.yaml"
 TOP = 3
+MIXED = ROOT / "docs" / "mixed-clusters.md"
+MIXED_SCENARIO = "scenarios/examples/mixed-32xa100-32xv100.yaml"
 
 
 def renewed(text: str) -> str:
     """Return the README with its printed parts as they would be printed now."""
-    return _between(_between(text, "output", _output()), "figures", _figures())
+    return _between(_between(text, "output", _output(SCENARIO)), "figures", _figures())
+
+
+def renewed_mixed(text: str) -> str:
+    """Return the page on mixed clusters with its answer as it would be printed now."""
+    return _between(text, "output", _output(MIXED_SCENARIO))
 
 
 def without_durations(text: str) -> str:
@@ -31,10 +38,10 @@ def _between(text: str, name: str, part: str) -> str:
     return f"{before}{start}{part}{end}{after}"
 
 
-def _output() -> str:
-    scenario = load_scenario(ROOT / SCENARIO)
+def _output(path: str) -> str:
+    scenario = load_scenario(ROOT / path)
     answer = result_to_text(plan(scenario, top=TOP), scenario)
-    return f"```\n$ shardplan plan {SCENARIO} --top {TOP}\n{answer}```\n"
+    return f"```\n$ shardplan plan {path} --top {TOP}\n{answer}```\n"
 
 
 def _figures() -> str:
@@ -52,3 +59,4 @@ def _figures() -> str:
 
 if __name__ == "__main__":
     README.write_text(renewed(README.read_text()))
+    MIXED.write_text(renewed_mixed(MIXED.read_text()))

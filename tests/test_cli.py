@@ -23,8 +23,8 @@ training: {global_batch: 8, sequence: 1024}
 
 OPTIONS = {
     "plan": "--top --gpus --module --time-limit --gap --objective --deadline-days --min-gpus --json "
-    "--report --trace --export --rank",
-    "simulate": "--strategy --placement --gpus --module --json --trace --plot --export",
+    "--report --trace --export --exact --rank",
+    "simulate": "--strategy --placement --gpus --module --json --trace --plot --export --exact",
     "whatif": "--memory --set --gpus --fewest-gpus --largest --lose --module --json --report --plot",
     "batch": "--json --csv --report --journal --scheduler",
     "explain": "--strategy --placement --gpus --json",

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from planner import cli
-from tests.readme_parts import README, ROOT, renewed, without_durations
+from tests.readme_parts import MIXED, README, ROOT, renewed, renewed_mixed, without_durations
 
 TEXT = README.read_text()
 LINES = [
@@ -54,6 +54,12 @@ def test_make_targets_exist() -> None:
 def test_the_printed_parts_are_what_is_printed() -> None:
     now = without_durations(renewed(TEXT))
     assert without_durations(TEXT) == now, "make examples writes them anew"
+
+
+def test_the_answer_for_a_mixed_cluster_is_what_is_printed() -> None:
+    text = MIXED.read_text()
+    now = without_durations(renewed_mixed(text))
+    assert without_durations(text) == now, "make examples writes it anew"
 
 
 def test_the_readme_stays_short() -> None:

@@ -9,7 +9,7 @@ from planner.check import check_plan
 from planner.plans import SearchResult
 from planner.scenario import Scenario
 from planner.scenario_file import load_scenario
-from planner.scenario_pricer import make_pricer
+from planner.scenario_search import open_session
 from planner.search import plan
 from planner.systems import apply_system
 
@@ -40,8 +40,9 @@ def test_an_example_scenario_has_a_valid_plan_or_an_explained_refusal(path: Path
         assert all(item.nearest for item in result.rejected)
         return
     used = apply_system(scenario)
-    pricer = make_pricer(used)
+    session = open_session(used)
     for found in result.plans:
-        assert check_plan(found, pricer.cost(found.strategy), used) == ()
+        cost = session.cost(found.strategy, found.placement.device_groups)
+        assert check_plan(found, cost, used) == ()
         assert found.fits
         assert found.iteration_s >= result.lower_bound_s

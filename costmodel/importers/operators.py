@@ -119,7 +119,40 @@ def read_operators(path: Path, profile: str | None = None) -> tuple[OperatorRow,
         rows = {(row["profile"], _key(row)): row for row in usable}
         return tuple(_row(row, rows) for row in usable)
     except (KeyError, ValueError) as error:
-        raise InputError("is no operator table", file=str(path), value=str(error)) from error
+        raise _lacking("operator", path, error) from error
+
+
+def gpu_types(path: Path) -> dict[str, str]:
+    """Return the profiles of an operator table with their GPU types.
+
+    Raises:
+        InputError: If the file cannot be read or lacks a column.
+    """
+    lines = _lines(path)
+    try:
+        return {row["profile"]: row["gpu_type"] for row in lines}
+    except KeyError as error:
+        raise _lacking("operator", path, error) from error
+
+
+def collective_sources(path: Path) -> tuple[str, ...]:
+    """Return the sources of a collective table.
+
+    Raises:
+        InputError: If the file cannot be read or lacks a column.
+    """
+    lines = _lines(path)
+    try:
+        return tuple(dict.fromkeys(row["source"] for row in lines))
+    except KeyError as error:
+        raise _lacking("collective", path, error) from error
+
+
+def _lacking(kind: str, path: Path, error: KeyError | ValueError) -> InputError:
+    if isinstance(error, KeyError):
+        rule = f"is missing: every table of {kind}s has this column"
+        return InputError(rule, file=str(path), key=str(error.args[0]))
+    return InputError("holds no number where one is needed", file=str(path), value=str(error))
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
@@ -159,9 +192,9 @@ def _row(
         input_bytes=float(row["input_mb"]) * MIB,
         output_bytes=float(row["output_mb"]) * MIB,
         weight_bytes=float(row["weights_mb"]) * MIB,
-        activation_bytes=float(row["activations_mb"] or 0) * MIB,
-        reserved_forward_bytes=float(row["reserved_fwd_mb"] or 0) * MIB,
-        reserved_backward_bytes=float(row["reserved_bwd_mb"] or 0) * MIB,
+        activation_bytes=float(row.get("activations_mb") or 0) * MIB,
+        reserved_forward_bytes=float(row.get("reserved_fwd_mb") or 0) * MIB,
+        reserved_backward_bytes=float(row.get("reserved_bwd_mb") or 0) * MIB,
     )
 
 
@@ -201,7 +234,7 @@ def collective_table(path: Path, names: Iterable[str], device: str, *, thin: boo
             if known and row["bytes"] and not (thin and _crooked(int(row["bytes"]))):
                 by_source[row["source"]][_comm_event(row)].append(float(row["seconds"]))
     except (KeyError, ValueError) as error:
-        raise InputError("is no collective table", file=str(path), value=str(error)) from error
+        raise _lacking("collective", path, error) from error
     return Table.merge(
         _table(seconds, Source(device=device, origin=f"{path.name}, source {name}"))
         for name, seconds in by_source.items()

@@ -2,21 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, cast
 
-from costmodel import catalog
 from costmodel.errors import InputError
 from costmodel.events import CommEvent
-from costmodel.importers.operators import collective_table, read_operators
-from costmodel.load import read_yaml
 from costmodel.recompose.finish import Finish, finish, settled
 from costmodel.recompose.operator_prices import OperatorPrices, OperatorSeconds
 from costmodel.recompose.plan_file import MeasuredPlan
 from costmodel.recompose.rendezvous import Pipeline, Run, run
 
-PROFILES = catalog.ROOT / "profiles"
 # A copy through host memory passes PCIe twice: it stays below one PCIe 4.0 x16 link's 32 GB/s shared by two passes.
 _HOST_PATH_BYTES_PER_S = 16e9
 
@@ -61,49 +54,6 @@ class Composition:
     iteration_s: float
 
 
-def plan_prices(plan: MeasuredPlan, folder: Path = PROFILES) -> OperatorPrices:
-    """Return the prices for a plan: of the profile it names, or else the first of its GPU type.
-
-    Raises:
-        InputError: If the folder knows neither.
-    """
-    known = _profiles(folder)
-    gpu = plan.gpu_type.lower()
-    same = (name for name, entry in known.items() if gpu.startswith(str(entry["device"])))
-    name = plan.profile if plan.profile in known else next(same, None)
-    if name is None:
-        raise InputError(
-            "has no profile", file=str(folder), key="gpu_type", value=gpu, nearest=sorted(known)
-        )
-    return profile_prices(name, folder)
-
-
-@cache
-def profile_prices(profile: str, folder: Path = PROFILES) -> OperatorPrices:
-    """Return the prices of a profile of the folder.
-
-    Raises:
-        InputError: If the folder does not know the profile.
-    """
-    known = _profiles(folder)
-    if profile not in known:
-        raise InputError("is no profile", file=str(folder), key="profile", value=profile)
-    entry = known[profile]
-    device = catalog.device(str(entry["device"]))
-    rows = read_operators(folder / "operators.csv", profile)
-    if not rows:
-        raise InputError("has no rows", file=str(folder / "operators.csv"), value=profile)
-    return OperatorPrices(
-        rows=rows,
-        collectives=collective_table(folder / "collectives.csv", entry["collectives"], device.name),
-        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
-    )
-
-
-def _profiles(folder: Path) -> dict[str, dict[str, Any]]:
-    return cast("dict[str, dict[str, Any]]", read_yaml(folder / "profiles.yaml"))
-
-
 def stage_prices(plan: MeasuredPlan, prices: OperatorPrices) -> tuple[StagePrice, ...]:
     """Return the price of each stage of a plan."""
     return tuple(
@@ -136,7 +86,8 @@ def compose_measured(plan: MeasuredPlan, prices: OperatorPrices) -> float | None
     Only transfers come from the tables; the finish is the first stage's as measured, which ends its backward last.
     """
     logged = [stage for stage in plan.measured if stage is not None]
-    if len(logged) < len(plan.stages) or not logged:
+    tail = logged[0].finish_s if logged else None
+    if len(logged) < len(plan.stages) or tail is None:
         return None
     pipeline = _pipeline(
         plan,
@@ -144,8 +95,6 @@ def compose_measured(plan: MeasuredPlan, prices: OperatorPrices) -> float | None
         [stage.forward_s / plan.microbatches for stage in logged],
         [stage.backward_s / plan.microbatches for stage in logged],
     )
-    first = logged[0]
-    tail = first.gradient_reduction_s + first.embedding_exchange_s + first.optimizer_s
     return run(pipeline).end_s[0] + tail
 
 

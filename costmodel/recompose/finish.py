@@ -6,6 +6,7 @@ gradient reduction before contiguous buffers (one flattened copy, one division, 
 
 from dataclasses import dataclass
 
+from costmodel.errors import InputError
 from costmodel.events import CommEvent
 from costmodel.recompose.operator_prices import EMBEDDING, OperatorPrices
 from costmodel.recompose.plan_file import MeasuredPlan
@@ -80,7 +81,9 @@ def _embedding_exchange(plan: MeasuredPlan, prices: OperatorPrices) -> float:
     """
     if len(plan.stages) == 1:
         return 0.0
-    head = next(operator for operator in plan.stages[0] if operator.op == EMBEDDING)
+    head = next((operator for operator in plan.stages[0] if operator.op == EMBEDDING), None)
+    if head is None:
+        raise InputError("must hold the embedding", key="stage 0", value=EMBEDDING)
     size = plan.vocab * plan.hidden * _FP16 // head.tp
     inter = plan.nodes > 1
     event = CommEvent(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from costmodel.errors import InputError
+from costmodel.fields import nearest_names
 from costmodel.importers.operators import OperatorRow
 from costmodel.recompose.operator_prices import EMBEDDING, HEAD, OperatorPrices
 from costmodel.recompose.plan_file import MeasuredPlan
@@ -194,7 +196,18 @@ def stage_memory(plan: MeasuredPlan, prices: OperatorPrices, stage: int) -> Stag
 
     The reserved peak adds what the caching allocator cannot reuse: the flattened gradient of the reduction is one
     block as large as the weights, which no gap left by activations fits, and a gap of up to the largest tensor stays.
+
+    Raises:
+        InputError: If it is not known what an operator keeps.
     """
+    for operator in plan.stages[stage]:
+        if operator.op not in _FOOTPRINTS:
+            raise InputError(
+                "is no operator whose kept tensors are known",
+                key=f"stage {stage}",
+                value=operator.op,
+                nearest=nearest_names(operator.op, _FOOTPRINTS),
+            )
     tensors = _Stage(
         rows=tuple(prices.row(plan, operator) for operator in plan.stages[stage]),
         recomputed=tuple(operator.recomputed for operator in plan.stages[stage]),

@@ -31,7 +31,7 @@ class PlacedOperator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMeasurement:
-    """What the timers and counters of one stage showed; seconds per iteration, MiB.
+    """What the timers and counters of one stage showed; seconds per iteration, MiB; None for what was not logged.
 
     Attributes:
         exchange_s: All pipeline transfers, waiting for neighbours inside.
@@ -39,12 +39,19 @@ class StageMeasurement:
 
     forward_s: float
     backward_s: float
-    exchange_s: float
-    gradient_reduction_s: float
-    embedding_exchange_s: float
-    optimizer_s: float
-    max_allocated_mib: float
-    max_reserved_mib: float
+    exchange_s: float | None
+    gradient_reduction_s: float | None
+    embedding_exchange_s: float | None
+    optimizer_s: float | None
+    max_allocated_mib: float | None
+    max_reserved_mib: float | None
+
+    @property
+    def finish_s(self) -> float | None:
+        """What follows the last backward, None if a part of it was not logged."""
+        parts = (self.gradient_reduction_s, self.embedding_exchange_s, self.optimizer_s)
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +107,16 @@ def read_plan(path: Path) -> MeasuredPlan:
         raise InputError("is no measured plan", file=str(path), value=repr(error)) from error
 
 
-def read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
-    """Read all ``*.json`` of a folder in alphabetical order.
+def plan_files(folder: Path) -> tuple[Path, ...]:
+    """Return all ``*.json`` of a folder, or else of its ``plans``, in alphabetical order.
 
     Raises:
-        InputError: If there is none, or one is no plan.
+        InputError: If there is none.
     """
-    files = sorted(folder.glob("*.json"))
+    files = sorted(folder.glob("*.json")) or sorted((folder / "plans").glob("*.json"))
     if not files:
-        raise InputError("holds no plan files (*.json)", file=str(folder))
-    return tuple(read_plan(path) for path in files)
+        raise InputError("holds no plan files (*.json, or plans/*.json)", file=str(folder))
+    return tuple(files)
 
 
 def _plan(data: Mapping[str, Any]) -> MeasuredPlan:
@@ -149,13 +156,18 @@ def _operators(runs: list[list[Any]], operators: list[str]) -> tuple[PlacedOpera
 
 
 def _measurement(stage: Mapping[str, Any]) -> StageMeasurement:
+    def logged(key: str) -> float | None:
+        value = stage.get(key)
+        return None if value is None else float(value)
+
+    timers = [seconds for seconds in map(logged, TIMERS) if seconds is not None]
     return StageMeasurement(
         forward_s=float(stage["forward_s"]),
         backward_s=float(stage["backward_s"]),
-        exchange_s=sum(float(stage.get(timer, 0.0)) for timer in TIMERS),
-        gradient_reduction_s=float(stage["grad_all_reduce_s"]),
-        embedding_exchange_s=float(stage["embedding_sync_s"]),
-        optimizer_s=float(stage["optimizer_s"]),
-        max_allocated_mib=float(stage["max_allocated_mb"]),
-        max_reserved_mib=float(stage["max_reserved_mb"]),
+        exchange_s=sum(timers) if timers else None,
+        gradient_reduction_s=logged("grad_all_reduce_s"),
+        embedding_exchange_s=logged("embedding_sync_s"),
+        optimizer_s=logged("optimizer_s"),
+        max_allocated_mib=logged("max_allocated_mb"),
+        max_reserved_mib=logged("max_reserved_mb"),
     )

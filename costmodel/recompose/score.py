@@ -2,20 +2,20 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from costmodel.errors import InputError
-from costmodel.recompose.compose import (
-    PROFILES,
-    Composition,
-    compose,
-    compose_measured,
-    plan_prices,
-)
+from costmodel.recompose.compose import Composition, compose, compose_measured
 from costmodel.recompose.memory import stage_memory
-from costmodel.recompose.plan_file import MeasuredPlan, StageMeasurement
+from costmodel.recompose.plan_file import (
+    MeasuredPlan,
+    StageMeasurement,
+    plan_files,
+    read_plan,
+)
+from costmodel.recompose.profiles import PROFILES, plan_prices
 from costmodel.units import MIB
 
 
@@ -82,6 +82,25 @@ def score_plans(plans: Iterable[MeasuredPlan], folder: Path = PROFILES) -> Score
         except InputError as error:
             unpredicted[plan.name] = str(error)
     return Scores(plans=tuple(scores), unpredicted=unpredicted)
+
+
+def score_folder(folder: Path, profiles: Path = PROFILES) -> Scores:
+    """Score every plan file of a folder; one that is no plan is named with the reason.
+
+    Raises:
+        InputError: If the folder holds no plan files, or none of them is a plan.
+    """
+    plans, broken = [], {}
+    for file in plan_files(folder):
+        try:
+            plans.append(read_plan(file))
+        except InputError as error:
+            broken[file.name] = error
+    if not plans:
+        raise next(iter(broken.values()))
+    scores = score_plans(plans, profiles)
+    unread = {name: str(error) for name, error in broken.items()}
+    return replace(scores, unpredicted={**scores.unpredicted, **unread})
 
 
 def summarise(errors: Sequence[float]) -> ErrorSummary | None:
@@ -208,4 +227,5 @@ def _stage(
     return tuple(
         TermScore(term=name, measured=measured, predicted=predicted)
         for name, (measured, predicted) in pairs.items()
+        if measured is not None
     )

@@ -85,7 +85,7 @@ def run_task(task: Task, plan: PlanFunction) -> Outcome:
     """Plan one scenario; what is wrong with it becomes the outcome's error."""
     try:
         scenario = scenario_from_mapping(task.data, file=task.file, base=Path(task.base))
-        answer = result_to_json(plan(scenario))
+        answer = result_to_json(plan(scenario), scenario)
     except ShardplanError as error:
         return Outcome(answer=None, error=str(error))
     answer["search"].pop("seconds", None)

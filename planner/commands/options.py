@@ -1,7 +1,7 @@
 """Options and output that several commands share."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ def strategy_options(function: _F) -> _F:
     placement = click.option(
         "--placement",
         "placement_text",
-        help="Layers per virtual stage: 20/20/20/20; 20:5 recomputes 5 of the 20.",
+        help="Layers per virtual stage: 20/20/20/20; 20:5 recomputes 5 of the 20; 20@1 or 20@DEVICE in a mixed cluster.",
     )
     return strategy(placement(function))
 
@@ -82,15 +82,22 @@ def plot_option(function: _F) -> _F:
 
 
 def export_option(function: _F) -> _F:
-    """Add ``--export TARGET:DIR``, which may be repeated."""
-    return click.option(
+    """Add ``--export TARGET:DIR``, which may be repeated, and ``--exact``."""
+    exact = click.option(
+        "--exact",
+        is_flag=True,
+        help="Refuse to export a plan whose recomputation the framework cannot express, instead of writing the "
+        "nearest that it can.",
+    )
+    export = click.option(
         "--export",
         "exports",
         multiple=True,
         metavar="TARGET:DIR",
         help="Write the launch files for a framework; may be repeated. Targets: megatron, megatron-bridge, "
         "torchtitan, deepspeed, accelerate, huggingface-trainer, nanotron, galvatron.",
-    )(function)
+    )
+    return export(exact(function))
 
 
 def json_file(path: str | None) -> Path | None:
@@ -125,7 +132,9 @@ def print_answer(data: Mapping[str, Any], text: str, json_path: str | None) -> N
     click.echo(json_text(data) if json_path == "-" else text, nl=False)
 
 
-def tell_written(paths: Mapping[Path, Any]) -> None:
-    """Say on stderr which files were written."""
+def tell_written(paths: Mapping[Path, Any], notices: Sequence[str] = ()) -> None:
+    """Say on stderr which files were written and what must be known of them."""
+    for notice in notices:
+        click.echo(f"note: {notice}", err=True)
     for path in paths:
         click.echo(f"wrote {path}", err=True)

@@ -20,6 +20,7 @@ from planner.commands.options import (
 )
 
 if TYPE_CHECKING:
+    from planner.deliver import Delivery, Drawn
     from planner.plans import SearchResult
     from planner.scenario import Scenario
     from planner.wanted import Wanted
@@ -87,6 +88,7 @@ def command(
     report: Path | None,
     trace: Path | None,
     exports: tuple[str, ...],
+    exact: bool,
     rank: int,
     **asked: Any,
 ) -> int:
@@ -100,10 +102,11 @@ def command(
         report=report,
         trace=trace,
         exports=tuple(parse_export(text) for text in exports),
+        exact=exact,
     )
     wanted.check()
     scenario, result = _planned(scenario_path, **asked)
-    data = result_to_json(result)
+    data = result_to_json(result, scenario)
     print_answer(data, result_to_text(result, scenario), json_path)
     _write(wanted, scenario, result, rank, json_text(data))
     return 0 if result.plans else 1
@@ -147,7 +150,7 @@ def _write(
     wanted: "Wanted", scenario: "Scenario", result: "SearchResult", rank: int, answer: str
 ) -> None:
     from costmodel.errors import InputError
-    from planner.deliver import draw, expressible_rank, plan_files, result_page
+    from planner.deliver import Delivery, draw, result_page
     from planner.files import Content, write_all
 
     if result.plans and rank > len(result.plans):
@@ -157,19 +160,34 @@ def _write(
     plan = result.plans[rank - 1] if result.plans else None
     drawn = draw(scenario, plan) if plan and (wanted.plan_needed or wanted.report) else None
     files: dict[Path, Content] = {wanted.answer: answer} if wanted.answer else {}
+    delivery = Delivery(files={})
     if wanted.report:
         files[wanted.report] = result_page(scenario, result, drawn)
     if drawn:
-        try:
-            files |= plan_files(wanted, scenario, drawn)
-        except InputError as error:
-            other = expressible_rank(wanted, scenario, result.plans)
-            advice = f"; plan {other} of the list can be: add --rank {other}" if other else ""
-            rule = f"{error.rule}{advice}"
-            raise InputError(
-                rule, file=error.file, key=error.key, value=error.value, nearest=error.nearest
-            ) from error
+        delivery = _delivery(wanted, scenario, result, drawn)
     elif wanted.plan_needed:
         click.echo("no plan: no trace and no launch files", err=True)
+    files |= delivery.files
     write_all(files)
-    tell_written(files)
+    tell_written(files, delivery.notices)
+
+
+def _delivery(
+    wanted: "Wanted", scenario: "Scenario", result: "SearchResult", drawn: "Drawn"
+) -> "Delivery":
+    """Return trace and launch files; a refusal names a plan of the list that would be written."""
+    from costmodel.errors import InputError
+    from planner.deliver import expressible_rank, plan_files
+
+    try:
+        return plan_files(wanted, scenario, drawn, result.plans)
+    except InputError as error:
+        other = expressible_rank(wanted, scenario, result.plans)
+        advice = f"; plan {other} of the list can be: add --rank {other}" if other else ""
+        raise InputError(
+            f"{error.rule}{advice}",
+            file=error.file,
+            key=error.key,
+            value=error.value,
+            nearest=error.nearest,
+        ) from error

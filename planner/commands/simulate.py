@@ -29,6 +29,7 @@ EPILOG = """\b
 Examples:
   shardplan simulate my.yaml --strategy tp=8,pp=4,micro_batch=1
   shardplan simulate my.yaml --strategy tp=4,pp=4 --placement 19/20:5/21/20
+  shardplan simulate mixed.yaml --strategy tp=2,pp=2 --placement 7@v100-sxm2-32gb/17@a100-sxm-40gb
   shardplan simulate my.yaml --strategy 8M4P2D --plot timeline.svg --trace timeline.json.gz
 """
 
@@ -54,6 +55,7 @@ def command(
     trace: Path | None,
     plot: Path | None,
     exports: tuple[str, ...],
+    exact: bool,
 ) -> int:
     """Simulate one strategy and print it; exit code 1 where it is illegal."""
     from planner.answer_json import simulation_to_json
@@ -67,11 +69,12 @@ def command(
         trace=trace,
         plot=plot,
         exports=tuple(parse_export(text) for text in exports),
+        exact=exact,
     )
     wanted.check()
     scenario = source_of(scenario_path, gpus=gpus, module=module).scenario()
     simulation = simulate_strategy(scenario, strategy_text, placement_text)
-    data = simulation_to_json(simulation)
+    data = simulation_to_json(simulation, scenario)
     print_answer(data, simulation_to_text(simulation, scenario), json_path)
     _write(wanted, scenario, simulation, data)
     return 1 if simulation.plan is None else 0
@@ -80,13 +83,15 @@ def command(
 def _write(
     wanted: "Wanted", scenario: "Scenario", simulation: "Simulation", data: dict[str, Any]
 ) -> None:
-    from planner.deliver import drawn_from, plan_files
+    from planner.deliver import Delivery, drawn_from, plan_files
     from planner.files import Content, write_all
 
     files: dict[Path, Content] = {wanted.answer: json_text(data)} if wanted.answer else {}
+    delivery = Delivery(files={})
     if simulation.plan and wanted.plan_needed:
-        files |= plan_files(wanted, scenario, drawn_from(simulation))
+        delivery = plan_files(wanted, scenario, drawn_from(simulation))
     elif wanted.plan_needed:
         click.echo("illegal: no trace, picture or launch files", err=True)
+    files |= delivery.files
     write_all(files)
-    tell_written(files)
+    tell_written(files, delivery.notices)

@@ -38,6 +38,13 @@ def command(
         raise InputError(
             "is needed, since the layers do not divide evenly", key="--placement", value=None
         )
+    if any(chunk.recomputed for chunk in placement.chunks):
+        raise InputError(
+            "must recompute no layer: recomputation is not launched",
+            key="--placement",
+            value=placement_text or strategy.recompute,
+            nearest="/".join(map(str, placement.layer_counts())),
+        )
     request = {
         "model": asdict(scenario.graph.model),
         "sequence": scenario.training.sequence,

@@ -12,10 +12,12 @@ PORT = 29500  # torchrun's default rendezvous port
 def header(launch: Launch, version: str) -> list[str]:
     """Return comment lines that say what the file is for, which version reads it and what is predicted."""
     plan = launch.plan
+    notice = [f"# {launch.notice}"] if launch.notice else []
     return [
         f"# shardplan export for {version}",
         f"# model {launch.model.name}, {launch.strategy.gpus} GPUs, strategy {launch.strategy.label()}",
         f"# predicted: {format_seconds(plan.iteration_s)} per iteration, peak {format_bytes(plan.peak_memory_bytes)} of {format_bytes(plan.memory_limit_bytes)} per GPU",
+        *notice,
     ]
 
 

@@ -23,12 +23,17 @@ PLAN_FIELDS: tuple[str, ...] = FIELD_NAMES + PLACEMENT_FIELDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A plan together with the question it answers: all that an exporter may use."""
+    """A plan together with the question it answers: all that an exporter may use.
+
+    Attributes:
+        notice: What a reader of the files must know: how the plan differs from the one asked for.
+    """
 
     plan: Plan
     model: ModelSpec
     cluster: ClusterSpec
     training: TrainingSpec
+    notice: str = ""
 
     @property
     def strategy(self) -> Strategy:
@@ -114,7 +119,7 @@ class Target:
         Raises:
             InputError: Naming the first field that it cannot, the reason and the nearest value it can.
         """
-        for refusal in self._refusals(launch):
+        for refusal in self.refusals(launch):
             raise InputError(
                 f"{self.version} cannot express this plan: {refusal.rule}",
                 key=refusal.field,
@@ -122,7 +127,8 @@ class Target:
                 nearest=refusal.nearest,
             )
 
-    def _refusals(self, launch: Launch) -> Iterator[Refusal]:
+    def refusals(self, launch: Launch) -> Iterator[Refusal]:
+        """Yield each reason for which the target cannot express the plan."""
         for name, value in departures(launch).items():
             if name in self.inexpressible:
                 yield Refusal(field=name, rule=self.inexpressible[name], value=value)

@@ -43,6 +43,7 @@ _STATES = 8
 _LARGEST_TRANSFER_MIB = 1024
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp] | int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,28 +98,30 @@ class Operators:
         }
         return {name: np.concatenate([[0.0], np.cumsum(v)]) for name, v in columns.items()}
 
-    def _between(self, name: str, first: int, end: int) -> float:
+    def _between(self, name: str, first: Ints, end: Ints) -> Floats:
         sums = self._sums[name]
-        return float(sums[end] - sums[first])
+        return np.asarray(sums[end] - sums[first])
 
-    def plain_seconds(self, first: int, end: int) -> float:
-        """Return a stage's time without recomputation."""
-        return self._between("busy", first, end) + float(self.receive[first] + self.send[end - 1])
+    def plain_seconds(self, first: Ints, end: Ints) -> Floats:
+        """Return the times of stages without recomputation."""
+        transfers = self.receive[first] + self.send[np.asarray(end) - 1]
+        return np.asarray(self._between("busy", first, end) + transfers)
 
-    def plain_memory_mib(self, first: int, end: int, in_flight: int) -> float:
-        """Return a stage's memory without recomputation."""
-        kept = float(self.input[first]) + self._between("kept", first, end)
+    def plain_memory_mib(self, first: Ints, end: Ints, in_flight: int) -> Floats:
+        """Return the memory of stages without recomputation."""
+        kept = self.input[first] + self._between("kept", first, end)
         states = _STATES * self._between("weights", first, end)
-        return states + kept * in_flight + self.reserve_mib(first, end)
+        return np.asarray(states + kept * in_flight + self.reserve_mib(first, end))
 
-    def reserve_mib(self, first: int, end: int) -> float:
-        """Return the allocator's reserve of a stage."""
-        weights = float(self.weights[first:end].sum())
-        if end - first < 2:
-            return weights
-        forward = self.reserved_forward[first : end - 1].max()
-        backward = self.reserved_backward[first : end - 1].max()
-        return max(float(forward + backward), weights)
+    @cached_property
+    def _reserves(self) -> tuple["_Largest", "_Largest"]:
+        return _Largest(self.reserved_forward), _Largest(self.reserved_backward)
+
+    def reserve_mib(self, first: Ints, end: Ints) -> Floats:
+        """Return the allocator's reserve of stages: of each pass the operator but the last that reserves most."""
+        weights, last = self._between("weights", first, end), np.asarray(end) - 1
+        passes = sum(largest.between(first, last) for largest in self._reserves)
+        return np.maximum(passes, weights)
 
     def _saved(self, first: int, end: int, recomputed: Sequence[bool]) -> tuple[float, float]:
         """Return what recomputation does not keep, and its largest run."""
@@ -133,6 +136,26 @@ class Operators:
             peak = max(peak, run)
             run = 0.0 if ends else run
         return saved, peak
+
+
+class _Largest:
+    """The largest of any range of values, zero for an empty one: of the two overlapping powers of two that cover it."""
+
+    def __init__(self, values: Floats) -> None:
+        self._levels = [values]
+        while len(values) > 1 << len(self._levels):
+            half = 1 << len(self._levels) - 1
+            last = self._levels[-1]
+            self._levels.append(np.maximum(last, np.append(last[half:], np.zeros(half))))
+        self._stacked = np.array(self._levels)
+
+    def between(self, first: Ints, end: Ints) -> Floats:
+        """Return the largest values from ``first`` to ``end`` (exclusive)."""
+        length = np.asarray(end) - first
+        level = np.frexp(np.maximum(length, 1))[1] - 1
+        last = np.maximum(end - (1 << level), 0)
+        largest = np.maximum(self._stacked[level, first], self._stacked[level, last])
+        return np.where(length > 0, largest, 0.0)
 
 
 def operators(

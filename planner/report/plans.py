@@ -26,7 +26,10 @@ def plans_sections(answer: Json) -> list[Section]:
         return [Section(heading="No plan", body=_no_plan(answer))]
     shown = plans[:_SHOWN_PLANS]
     return [
-        Section(heading="Ranked plans", body=join([certificate(answer), plan_table(plans)])),
+        Section(
+            heading="Ranked plans",
+            body=join([certificate(answer), plan_table(plans), *_mark(plans)]),
+        ),
         Section(heading="Where the time goes", body=_time(shown)),
         Section(heading=f"Memory per stage of plan {plans[0]['rank']}", body=memory(plans[0])),
         *_rejected(answer),
@@ -82,7 +85,7 @@ def _plan_row(plan: Json) -> list[Cell]:
     peak = plan["peak_memory_bytes"]
     ties = ", ".join(str(rank) for rank in plan.get("tied_with", []))
     return [
-        number(plan["rank"]),
+        number(plan["rank"], f"{plan['rank']}{'' if _launched(plan) else '*'}"),
         word(strategy_label(plan)),
         number(strategy["micro_batch"], f"{strategy['micro_batch']} x {strategy['microbatches']}"),
         word(layers(plan)),
@@ -95,6 +98,22 @@ def _plan_row(plan: Json) -> list[Cell]:
         number(plan["mfu"], f"{plan['mfu']:.1%}"),
         number(peak, format_bytes(peak)),
         word(ties or "-"),
+    ]
+
+
+def _launched(plan: Json) -> bool:
+    """Whether the framework launches the plan as it is, as far as that is known."""
+    return plan.get("launches") is not False
+
+
+def _mark(plans: Sequence[Json]) -> list[Markup]:
+    if all(map(_launched, plans)):
+        return []
+    return [
+        tag(
+            "p",
+            "* the framework does not launch this plan as it is; --export writes the nearest that it does, or says why not.",
+        )
     ]
 
 
@@ -113,7 +132,9 @@ def _stage_bar(place: int, stage: Json) -> Bar:
     recomputed = stage.get("recomputed_layers", 0)
     again = f", {recomputed} again" if recomputed else ""
     parts = {name: size / GIB for name, size in stage["memory"].items()}
-    return Bar(label=f"stage {place}: {held}{again}", parts=parts)
+    limit = stage.get("memory_limit_bytes")
+    device = f" on {stage['device']}, limit {format_bytes(limit)}" if limit else ""
+    return Bar(label=f"stage {place}: {held}{again}{device}", parts=parts)
 
 
 def _gib(value: float) -> str:

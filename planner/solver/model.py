@@ -76,6 +76,24 @@ def _hint(model: cp_model.CpModel, variables: PlacementVariables, cuts: tuple[in
 def _solve(
     model: cp_model.CpModel, variables: PlacementVariables, cutoff_ns: int, effort: Effort
 ) -> Outcome:
+    run = run_solver(model, cutoff_ns, effort)
+    if run.solver is None:
+        return Outcome(run.bound_ns, None, run.effort)
+    value = run.solver.value
+    cuts = tuple(cut if isinstance(cut, int) else value(cut) for cut in variables.cuts)
+    return Outcome(run.bound_ns, cuts, run.effort)
+
+
+class Run(NamedTuple):
+    """One call of the solver: the bound it proved, deterministic seconds, and itself where it has a solution."""
+
+    bound_ns: int
+    effort: float
+    solver: cp_model.CpSolver | None
+
+
+def run_solver(model: cp_model.CpModel, cutoff_ns: int, effort: Effort) -> Run:
+    """Minimise the objective of ``model``, nanoseconds below a cutoff."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     # One worker and a deterministic limit make runs repeat; presolve costs more than it saves on models this small.
@@ -91,9 +109,7 @@ def _solve(
     status = solver.solve(model)
     spent = float(solver.response_proto.deterministic_time)
     if status == cp_model.INFEASIBLE:
-        return Outcome(cutoff_ns, None, spent)
+        return Run(cutoff_ns, spent, None)
     bound = min(cutoff_ns, math.ceil(solver.best_objective_bound - 0.5))
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome(bound, None, spent)
-    cuts = tuple(cut if isinstance(cut, int) else solver.value(cut) for cut in variables.cuts)
-    return Outcome(bound, cuts, spent)
+    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return Run(bound, spent, solver if found else None)

@@ -10,10 +10,11 @@ import click
 from costmodel.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 from costmodel.strategy import Strategy
 from profiler.command import run_command
-from profiler.validate.job import Job, check, shape_of
+from profiler.validate.job import Job
 from profiler.validate.predict import predicted_spans
 from profiler.validate.ranks import launch
 from profiler.validate.report import as_json, as_svg, as_text, prices_of, report
+from profiler.validate.scope import check, shape_of
 
 
 def read_request(path: Path) -> Job:
@@ -47,12 +48,12 @@ def _kind(values: Mapping[str, Any]) -> LayerSpec:
 def cli(request: Path, json_path: str | None, picture: Path | None) -> None:
     """Launch REQUEST on the ranks of this machine."""
     job = read_request(request)
-    check(job.strategy)
+    check(job)
     (result,) = launch([job])
     found = report(job, result)
     if picture:
         picture.write_text(
-            as_svg(found, predicted_spans(job, prices_of(result, -1))), encoding="utf-8"
+            as_svg(found, predicted_spans(job, prices_of(job, result))), encoding="utf-8"
         )
     text = json.dumps(as_json(found), indent=1) + "\n"
     if json_path and json_path != "-":

@@ -16,12 +16,29 @@ _FIRST_BUCKET_BYTES = (
 
 def collectives(job: Job, rank: int) -> Counter[CommEvent]:
     """Return what ``rank`` issues in one iteration; of transfers, what it sends."""
+    if job.strategy.pp > 1:
+        return _pipeline(job, rank)
+    found = at_the_end(job)
+    for part in in_passes(job):
+        for event, count in part.items():
+            found[event] += count * job.strategy.microbatches
+    return found
+
+
+def in_passes(job: Job) -> tuple[Counter[CommEvent], Counter[CommEvent]]:
+    """Return what the ranks of a replica issue in the forward and the backward of one micro-batch."""
     strategy = job.strategy
     if strategy.tp > 1:
-        return _tensor_parallel(job)
-    if strategy.pp > 1:
-        return _pipeline(job, rank)
-    return _sharded(job) if strategy.zero >= 2 else _replicated(job)
+        return _tensor_parallel(job), _tensor_parallel(job)
+    return _sharded(job) if strategy.dp > 1 and strategy.zero >= 2 else (Counter(), Counter())
+
+
+def at_the_end(job: Job) -> Counter[CommEvent]:
+    """Return what data-parallel ranks issue once an iteration."""
+    strategy = job.strategy
+    if strategy.dp == 1 or strategy.zero >= 2:
+        return Counter()
+    return _optimizer_sharded(job) if strategy.zero else _replicated(job)
 
 
 def _event(collective: Collective, size: int, ranks: int) -> CommEvent:
@@ -36,7 +53,7 @@ def activation_bytes(job: Job) -> int:
 def _tensor_parallel(job: Job) -> Counter[CommEvent]:
     """Each block reduces twice forward (outputs of row cuts) and twice backward (inputs of column cuts)."""
     reduce = _event("all_reduce", activation_bytes(job), job.strategy.tp)
-    return Counter({reduce: 4 * job.shape.layers * job.strategy.microbatches})
+    return Counter({reduce: 2 * job.shape.layers})
 
 
 def _pipeline(job: Job, rank: int) -> Counter[CommEvent]:
@@ -47,26 +64,43 @@ def _pipeline(job: Job, rank: int) -> Counter[CommEvent]:
     return Counter({send: sends * job.strategy.microbatches})
 
 
-def _sharded(job: Job) -> Counter[CommEvent]:
+def _sharded(job: Job) -> tuple[Counter[CommEvent], Counter[CommEvent]]:
     """fully_shard gathers each group forward, again backward where it was freed, and reduces its gradients.
 
-    The root group (embedding and head) is gathered once: it is not freed between forward and backward.
+    Embedding and head are one group, freed between the passes as the blocks are.
     """
     strategy, shape = job.strategy, job.shape
-    found: Counter[CommEvent] = Counter()
     block = FP32 * shape.block_parameters
     root = FP32 * (shape.embedding_parameters + shape.head_parameters)
-    gathers = 2 if strategy.zero == 3 else 1
-    for size, number, times in ((block, shape.layers, gathers), (root, 1, gathers)):
-        found[_event("all_gather", size, strategy.dp)] += number * times * strategy.microbatches
-        found[_event("reduce_scatter", size, strategy.dp)] += number * strategy.microbatches
+    forward: Counter[CommEvent] = Counter()
+    backward: Counter[CommEvent] = Counter()
+    for size, number in ((block, shape.layers), (root, 1)):
+        gather = _event("all_gather", size, strategy.dp)
+        forward[gather] += number
+        if strategy.zero == 3:
+            backward[gather] += number
+        backward[_event("reduce_scatter", size, strategy.dp)] += number
+    return forward, backward
+
+
+def _optimizer_sharded(job: Job) -> Counter[CommEvent]:
+    """ZeRO-1 reduces and scatters each module's gradients once an iteration and gathers its parameters once."""
+    shape, ranks = job.shape, job.strategy.dp
+    parts = (
+        *[shape.block_parameters] * shape.layers,
+        shape.embedding_parameters,
+        shape.head_parameters,
+    )
+    found: Counter[CommEvent] = Counter()
+    for elements in parts:
+        padded = FP32 * ranks * -(-elements // ranks)
+        found[_event("reduce_scatter", padded, ranks)] += 1
+        found[_event("all_gather", padded, ranks)] += 1
     return found
 
 
 def _replicated(job: Job) -> Counter[CommEvent]:
     """DistributedDataParallel reduces once per iteration, in buckets of the order gradients become ready in."""
-    if job.strategy.dp == 1:
-        return Counter()
     sizes = list(reversed(parameter_sizes(job.shape)))
     empty = [torch.empty(size, device="meta") for size in sizes]
     assign = getattr(dist, "_compute_bucket_assignment_by_size")  # noqa: B009 (untyped)

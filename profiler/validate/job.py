@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from costmodel.errors import UnsupportedError
 from costmodel.events import ComputeEvent, Direction
-from costmodel.spec import ModelSpec
 from costmodel.strategy import Strategy
 
 FP32 = 4
@@ -125,43 +123,6 @@ def load_jobs(path: Path) -> list[Job]:
         )
         for data in json.loads(path.read_text(encoding="utf-8"))
     ]
-
-
-def shape_of(model: ModelSpec, sequence: int) -> ModelShape:
-    """Return the shape that stands for ``model``.
-
-    Raises:
-        UnsupportedError: If it is no decoder of equal dense blocks.
-    """
-    kind = model.kinds[0]
-    attention, mlp = kind.attention, kind.mlp
-    if len(model.kinds) > 1 or attention is None or mlp is None or kind.cross_attention:
-        raise UnsupportedError(f"{model.name}: only decoders of equal blocks are launched")
-    if mlp.experts or attention.latent or not model.vocab:
-        raise UnsupportedError(f"{model.name}: no experts, latent attention or images are launched")
-    return ModelShape(
-        hidden=model.hidden,
-        heads=attention.heads,
-        kv_heads=attention.kv_heads,
-        head_dim=attention.head_dim,
-        ffn=mlp.ffn,
-        gated=mlp.gated,
-        layers=len(model.layers),
-        vocab=model.vocab,
-        sequence=sequence,
-    )
-
-
-def check(strategy: Strategy) -> None:
-    """Raise UnsupportedError where PyTorch's parts are not combined here to run ``strategy``."""
-    if strategy.cp * strategy.ep * strategy.etp > 1:
-        raise UnsupportedError("context and expert parallelism are not launched")
-    if sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp)) > 1:
-        raise UnsupportedError("one of dp, tp and pp above 1 is launched at a time")
-    if strategy.schedule == "zero_bubble" or strategy.recompute != "none":
-        raise UnsupportedError("zero-bubble schedules and recomputation are not launched")
-    if strategy.zero == 1:
-        raise UnsupportedError("ZeRO-1 has no part of its own in PyTorch's fully_shard: use zero=2")
 
 
 def compute_events(shape: ModelShape, strategy: Strategy) -> dict[str, ComputeEvent]:

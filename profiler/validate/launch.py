@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from profiler.validate.job import Job
 from profiler.validate.modules import Block, Stage, loss_of, split_block, tokens
+from profiler.validate.zero1 import ShardedModule
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's default bucket_cap_mb
 Pass = Literal["F", "B"]
@@ -43,24 +45,29 @@ class Rank:
     """A rank that is ready to step.
 
     Attributes:
-        step: One iteration without optimizer.
+        step: All micro-batches of one iteration.
+        finish: What follows them: the optimizer's step, and the collectives of ZeRO-1 around it.
         modules: The stages it holds, unwrapped.
         spans: Filled by every step; cleared by the caller.
     """
 
     step: Callable[[], None]
+    finish: Callable[[], None]
     modules: tuple[Stage, ...]
     optimizer: torch.optim.Optimizer
     spans: list[Span] = field(default_factory=list)
+
+    def whole(self) -> None:
+        """Run one iteration."""
+        self.step()
+        self.finish()
 
     def iterate(self) -> tuple[float, float]:
         """Run one iteration behind a barrier; return start and end of this rank."""
         self.spans.clear()
         dist.barrier()
         start = time.perf_counter()
-        self.step()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        self.whole()
         return start, time.perf_counter()
 
 
@@ -75,6 +82,33 @@ def build(job: Job) -> Rank:
 def optimizer_of(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Return AdamW over ``parameters``, one tensor after the other as on a CPU."""
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, foreach=False)
+
+
+def step_and_clear(optimizer: torch.optim.Optimizer) -> None:
+    """Step, and set the gradients to zero in place."""
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+
+
+def _finish_of(job: Job, model: Stage) -> tuple[torch.optim.Optimizer, Callable[[], None]]:
+    """Return the optimizer of a replica and what ends its iteration."""
+    strategy = job.strategy
+    if strategy.zero != 1:
+        plain = optimizer_of(list(model.parameters()))
+        return plain, partial(step_and_clear, plain)
+    parts = [ShardedModule(part, strategy.dp, dist.get_rank()) for part in model.parts]
+    sharded = optimizer_of([part.shard for part in parts])
+
+    def finish() -> None:
+        for part in parts:
+            part.reduce()
+            part.average()
+        sharded.step()
+        for part in parts:
+            part.gather()
+            part.clear()
+
+    return sharded, finish
 
 
 def _stage(job: Job, stage: int) -> Stage:
@@ -98,7 +132,7 @@ def _replicated(job: Job, spans: list[Span]) -> Rank:
             split_block(cast("Block", block), mesh)
     elif strategy.zero >= 2:
         _shard(plain, whole=strategy.zero == 3)
-    elif strategy.dp > 1:
+    elif strategy.dp > 1 and not strategy.zero:
         model = DistributedDataParallel(
             plain, gradient_as_bucket_view=True, broadcast_buffers=False
         )
@@ -115,12 +149,8 @@ def _replicated(job: Job, spans: list[Span]) -> Rank:
             spans.append(Span(kind="F", stage=0, start_s=start, end_s=middle))
             spans.append(Span(kind="B", stage=0, start_s=middle, end_s=time.perf_counter()))
 
-    return Rank(
-        step=step,
-        modules=(plain,),
-        optimizer=optimizer_of(list(plain.parameters())),
-        spans=spans,
-    )
+    optimizer, finish = _finish_of(job, plain)
+    return Rank(step=step, finish=finish, modules=(plain,), optimizer=optimizer, spans=spans)
 
 
 def _shard(model: Stage, *, whole: bool) -> None:
@@ -149,10 +179,12 @@ def _pipelined(job: Job, spans: list[Span]) -> Rank:
     given = (inputs,) if 0 in numbers else ()
     wanted = {"target": labels} if last in numbers else {}
     parameters = [parameter for module in modules for parameter in module.parameters()]
+    optimizer = optimizer_of(parameters)
     return Rank(
         step=lambda: _ignore(schedule.step(*given, **wanted)),
+        finish=partial(step_and_clear, optimizer),
         modules=modules,
-        optimizer=optimizer_of(parameters),
+        optimizer=optimizer,
         spans=spans,
     )
 

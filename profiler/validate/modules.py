@@ -70,6 +70,12 @@ class Stage(nn.Module):
             else None
         )
 
+    @property
+    def parts(self) -> list[nn.Module]:
+        """Embedding, blocks and head, as far as the stage has them."""
+        parts = (self.embedding, *self.blocks, self.head)
+        return [part for part in parts if part is not None]
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the stage's output; tokens come in on the first, logits go out on the last."""
         if self.embedding is not None:

@@ -8,12 +8,13 @@ cores that compute, so nothing of it hides behind a backward: it is added. torch
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from costmodel.events import CommEvent
 from costmodel.recompose.rendezvous import Pipeline, run
 from costmodel.schedules import Shape, rank_order
 from costmodel.simulator import simulate
 from costmodel.timeline import PipelineWork
 from costmodel.units import NS_PER_S
-from profiler.validate.expected import collectives
+from profiler.validate.expected import at_the_end, collectives, in_passes
 from profiler.validate.job import FP32, Job
 
 # Optimizer state of AdamW beside parameter and gradient, all fp32.
@@ -96,8 +97,8 @@ def _stage(job: Job, prices: Mapping[str, float], stage: int) -> StagePrediction
     for name in _ends(job, stage):
         forward_s += prices[f"{name} forward"]
         backward_s += prices[f"{name} backward"]
-    comm_s = _comm_per_pass(job, prices)
-    return StagePrediction(forward_s=forward_s + comm_s, backward_s=backward_s + comm_s)
+    beside = [_comm_s(part, prices) for part in in_passes(job)]
+    return StagePrediction(forward_s=forward_s + beside[0], backward_s=backward_s + beside[1])
 
 
 def _ends(job: Job, stage: int) -> tuple[str, ...]:
@@ -105,24 +106,15 @@ def _ends(job: Job, stage: int) -> tuple[str, ...]:
     return (*names, "head") if stage == len(job.layers) - 1 else names
 
 
-def _comm_per_pass(job: Job, prices: Mapping[str, float]) -> float:
-    """Return half of what a micro-batch's collectives take; gradient reduction of DDP comes once, at the end."""
-    strategy = job.strategy
-    if strategy.pp > 1 or (strategy.tp == 1 and strategy.zero < 2):
-        return 0.0
-    issued = collectives(job, 0)
-    whole = sum(prices[event.key] * count for event, count in issued.items())
-    return whole / strategy.microbatches / 2
+def _comm_s(events: Mapping[CommEvent, int], prices: Mapping[str, float]) -> float:
+    return sum(prices[event.key] * count for event, count in events.items())
 
 
 def _finish(job: Job, prices: Mapping[str, float], rank: int) -> float:
     stages = job.stages_of(rank)
     step = sum(job.layers[stage] for stage in stages) * prices["block step"]
     step += sum(prices[f"{name} step"] for stage in stages for name in _ends(job, stage))
-    if job.strategy.dp > 1 and job.strategy.zero < 2:
-        issued = collectives(job, 0)
-        step += sum(prices[event.key] * count for event, count in issued.items())
-    return step
+    return step + _comm_s(at_the_end(job), prices)
 
 
 def _passes(
@@ -171,18 +163,29 @@ def _work(
     )
 
 
-def _parameters(job: Job, rank: int) -> int:
-    shape = job.shape
+def _modules(job: Job, rank: int) -> list[int]:
+    """Return the elements of each block, embedding and head on ``rank``."""
+    shape, stages = job.shape, job.stages_of(rank)
+    ends = {"embedding": shape.embedding_parameters, "head": shape.head_parameters}
+    blocks = sum(job.layers[stage] for stage in stages)
     local = shape.split(job.strategy.tp)
-    count = sum(job.layers[stage] for stage in job.stages_of(rank)) * local.block_parameters
-    ends = [name for stage in job.stages_of(rank) for name in _ends(job, stage)]
-    count += ("embedding" in ends) * shape.embedding_parameters
-    return count + ("head" in ends) * shape.head_parameters
+    return [
+        *[local.block_parameters] * blocks,
+        *(ends[name] for stage in stages for name in _ends(job, stage)),
+    ]
 
 
 def _state_bytes(job: Job, rank: int) -> int:
-    shards = job.strategy.dp if job.strategy.zero >= 2 else 1
-    return FP32 * _STATES * _parameters(job, rank) // shards
+    """Return parameters and gradients, and the moments of what this rank steps on.
+
+    fully_shard cuts all four over the replicas, ZeRO-1 the moments alone, each module padded to equal shares.
+    """
+    modules, ranks, zero = _modules(job, rank), job.strategy.dp, job.strategy.zero
+    if zero >= 2:
+        return FP32 * _STATES * sum(modules) // ranks
+    shards = ranks if zero else 1
+    moments = sum(-(-elements // shards) for elements in modules)
+    return FP32 * (_STATES // 2) * (sum(modules) + moments)
 
 
 def _saved_bytes(job: Job, rank: int) -> int:

@@ -1,12 +1,13 @@
 """Predicted against measured: iteration, ranks, stages, memory, collectives; as text, JSON and a timeline picture."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
 from costmodel.units import format_bytes, format_seconds
+from profiler.validate.expected import in_passes
 from profiler.validate.job import Job
 from profiler.validate.predict import Prediction, predict
 from profiler.validate.ranks import Result
@@ -55,13 +56,16 @@ class Report:
 def report(job: Job, result: Result) -> Report:
     """Compare what the ranks saw with the prediction from the events of the same rounds."""
     iterations = [_iteration_s(result, number) for number in range(job.rounds)]
-    predictions = [predict(job, prices_of(result, number)) for number in range(job.rounds)]
-    middle = _middle(predictions)
+    predicted = predict(job, prices_of(job, result))
     rows = [
-        Row(name="iteration", measured=statistics.median(iterations), predicted=middle.iteration_s),
-        *_busy_rows(job, result, middle),
-        *_stage_rows(job, result, middle),
-        *_memory_rows(result, middle),
+        Row(
+            name="iteration",
+            measured=statistics.median(iterations),
+            predicted=predicted.iteration_s,
+        ),
+        *_busy_rows(job, result, predicted),
+        *_stage_rows(job, result, predicted),
+        *_memory_rows(result, predicted),
     ]
     return Report(
         label=_label(job),
@@ -118,15 +122,22 @@ def _iteration_s(result: Result, number: int) -> float:
     return end - start
 
 
-def prices_of(result: Result, number: int) -> dict[str, float]:
-    """Return each event's price of a round, mean over the ranks that measured it side by side."""
-    seen = [rank["rounds"][number]["prices"] for rank in result]
-    return {name: statistics.fmean(prices[name] for prices in seen) for name in seen[0]}
+def prices_of(job: Job, result: Result) -> dict[str, float]:
+    """Return each event's price, the median of the rounds, from the pieces that the ranks measured side by side.
+
+    Where ranks meet within every pass the later of them sets the pace, so each piece counts as the slower rank took
+    for it; elsewhere as the mean of both.
+    """
+    pace = max if any(in_passes(job)) else statistics.fmean
+    rounds = [[rank["rounds"][number]["prices"] for rank in result] for number in range(job.rounds)]
+    return {
+        name: statistics.median(_price([prices[name] for prices in seen], pace) for seen in rounds)
+        for name in rounds[0][0]
+    }
 
 
-def _middle(predictions: Sequence[Prediction]) -> Prediction:
-    """Return the prediction with the median iteration."""
-    return sorted(predictions, key=lambda p: p.iteration_s)[len(predictions) // 2]
+def _price(by_rank: Sequence[Sequence[float]], pace: Callable[[Sequence[float]], float]) -> float:
+    return sum(map(pace, zip(*by_rank, strict=True)))
 
 
 def _busy_rows(job: Job, result: Result, predicted: Prediction) -> list[Row]:

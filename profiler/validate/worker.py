@@ -42,7 +42,7 @@ def _gathered(own: object) -> list[Any]:
 
 def _run(job: Job) -> dict[str, Any]:
     expected = expected_collectives(job, _pp_rank(job))
-    measure = bench(job, set(_of_all(expected)))
+    measure = bench(job, _of_all(expected))
     rank = build(job)
     for _ in range(_WARMUP):
         measure.round()
@@ -67,34 +67,36 @@ def _pp_rank(job: Job) -> int:
     return dist.get_rank() if job.strategy.pp > 1 else 0
 
 
-def _of_all(expected: Counter[CommEvent]) -> list[CommEvent]:
-    """Return the events of all ranks, in one order: they are measured together."""
-    everything = _gathered(list(expected))
-    return sorted({event for events in everything for event in events}, key=lambda e: e.key)
+def _of_all(expected: Counter[CommEvent]) -> dict[CommEvent, int]:
+    """Return the largest counts of any rank, in one order: all ranks measure them together."""
+    counts: Counter[CommEvent] = Counter()
+    for one in _gathered(expected):
+        counts |= one
+    return dict(sorted(counts.items(), key=lambda item: item[0].key))
 
 
 def _watch(job: Job, rank: Rank) -> tuple[Counter[CommEvent], int]:
     """Return the collectives of one iteration and the peak of saved activations of another."""
     group = job.strategy.dp if job.strategy.dp > 1 else job.strategy.tp
     dist.barrier()
-    issued = collectives(rank.step, max(group, 2))
+    issued = collectives(rank.whole, max(group, 2))
     counter = SavedBytes(rank.modules)
     dist.barrier()
     with counter.counting():
-        rank.step()
-    rank.optimizer.zero_grad(set_to_none=False)
+        rank.whole()
     return issued, counter.peak
 
 
 def _state_bytes(rank: Rank) -> int:
-    total = 0
-    for module in rank.modules:
-        for parameter in module.parameters():
-            state = rank.optimizer.state.get(parameter, {})
-            moments = [value for name, value in state.items() if name.startswith("exp_avg")]
-            part = local(parameter)
-            total += part.numel() * part.element_size() * (2 + len(moments))
-    return total
+    """Return parameters and gradients of the modules and the moments of what the optimizer steps on."""
+    parameters = [local(p) for module in rank.modules for p in module.parameters()]
+    moments = [
+        local(value)
+        for state in rank.optimizer.state.values()
+        for name, value in state.items()
+        if name.startswith("exp_avg")
+    ]
+    return sum(part.numel() * part.element_size() for part in (*parameters, *parameters, *moments))
 
 
 if __name__ == "__main__":

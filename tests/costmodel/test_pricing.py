@@ -134,7 +134,6 @@ def test_tables_are_asked_before_formulas() -> None:
     built = Pricer(GRAPH, cluster("dgx-h100", 8), training, tables=[Table()])
     forward, _, _ = built.block(Strategy(dp=8))
     assert named(forward, "matmul").layer == (4.0,)
-    assert built.prices.shares()["measured"] > 0.99
 
 
 def test_calibrated_constants_replace_shipped_ones() -> None:

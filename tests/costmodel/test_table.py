@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from costmodel.errors import InputError
 from costmodel.events import CommEvent, ComputeEvent, Event, parse_event
-from costmodel.table import Entry, Price, Source, Table, append, shares, write, write_wanted
+from costmodel.table import Entry, Price, Source, Table, append, write, write_wanted
 
 MATMUL = ComputeEvent(op="matmul", shape=(1024, 4096, 2048), dtype="bf16")
 REDUCE = CommEvent(collective="all_reduce", bytes=1 << 20, group_size=8, per_node=8, level=0)
@@ -162,10 +162,3 @@ def test_merge_lets_the_first_table_win() -> None:
     prices = [merged.lookup(MATMUL), merged.lookup(REDUCE)]
     assert [price.seconds for price in prices if price] == [1.0, 3.0]
     assert [entry.source for entry in merged.entries] == [0, 1]
-
-
-def test_shares_weigh_by_seconds_and_count() -> None:
-    measured = Price(seconds=1.0, provenance="measured")
-    computed = Price(seconds=3.0, provenance="analytic")
-    assert shares([(measured, 3), (computed, 1)]) == {"measured": 0.5, "analytic": 0.5}
-    assert shares([]) == {}

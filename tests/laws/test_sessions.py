@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.search import open_session, plan
+from planner.scenario_search import open_session
+from planner.search import plan
 from planner.whatif_search import memory_sweep
 from tests.builders import make_scenario
 from tests.laws.test_brute_force import random_scenario

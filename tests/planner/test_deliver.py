@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,9 @@ from costmodel import catalog
 from costmodel.errors import InputError
 from costmodel.graph import build_graph
 from costmodel.spec import TrainingSpec
-from planner.deliver import draw, launch_files, plan_files
-from planner.export import TARGET_NAMES
+from planner.deliver import draw, plan_files
+from planner.export import TARGET_NAMES, target
+from planner.nearest import launchable
 from planner.plans import Plan
 from planner.scenario import Scenario
 from planner.simulation import simulate_strategy
@@ -70,14 +72,18 @@ def plan(name: str, strategy: str = "dp=8,micro_batch=1") -> Plan:
     return found
 
 
-@pytest.mark.parametrize("target", TARGET_NAMES)
+def launch_files(name: str, asked: Scenario, found: Plan) -> Mapping[str, str]:
+    return target(name).files(launchable(target(name), asked, found, exact=True))
+
+
+@pytest.mark.parametrize("launcher", TARGET_NAMES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_is_exported_or_refused_by_name(name: str, target: str) -> None:
-    if name in UNBUILDABLE.get(target, ()):
+def test_every_family_is_exported_or_refused_by_name(name: str, launcher: str) -> None:
+    if name in UNBUILDABLE.get(launcher, ()):
         with pytest.raises(InputError, match=r"model.*cannot express this plan"):
-            launch_files(target, scenario(name), plan(name))
+            launch_files(launcher, scenario(name), plan(name))
     else:
-        assert "run.sh" in launch_files(target, scenario(name), plan(name))
+        assert "run.sh" in launch_files(launcher, scenario(name), plan(name))
 
 
 @pytest.mark.parametrize("text", ["megatron", "megatron:", "", ":x"])
@@ -98,7 +104,7 @@ def test_trace_and_picture_follow_from_plan_and_scenario(tmp_path: Path) -> None
     drawn = draw(asked, found)
     assert drawn.timeline.iteration_ns == round(found.iteration_s * 1e9)
     wanted = Wanted(trace=tmp_path / "t.json.gz", plot=tmp_path / "t.svg")
-    files = plan_files(wanted, asked, drawn)
+    files = plan_files(wanted, asked, drawn).files
     trace = files[tmp_path / "t.json.gz"]
     assert isinstance(trace, bytes)
     events = json.loads(gzip.decompress(trace))["traceEvents"]

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from costmodel.errors import InputError
-from planner.deliver import expressible_rank, launch_files
+from planner.deliver import expressible_rank
+from planner.export import target
+from planner.nearest import launchable
 from planner.search import plan
 from planner.wanted import Wanted
 from tests.builders import make_scenario
@@ -16,10 +18,10 @@ def test_the_first_plan_that_the_target_can_express_is_found() -> None:
     plans = plan(scenario, top=40).plans
     rank = expressible_rank(Wanted(exports=(("megatron", Path("x")),)), scenario, plans)
     assert rank is not None
-    assert launch_files("megatron", scenario, plans[rank - 1])
+    assert not launchable(target("megatron"), scenario, plans[rank - 1], exact=True).notice
     for other in plans[: rank - 1]:
         with pytest.raises(InputError, match="cannot express"):
-            launch_files("megatron", scenario, other)
+            launchable(target("megatron"), scenario, other, exact=True)
 
 
 def test_no_rank_is_named_where_no_plan_can_be_expressed() -> None:

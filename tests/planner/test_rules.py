@@ -10,7 +10,9 @@ from costmodel.strategy import Strategy
 from planner.check import broken_rules
 from planner.columns import columns_of
 from planner.legality import LEGALITY
-from planner.rules import RULES, Facts
+from planner.rules import RULES, Facts, facts_of
+from planner.scenario_file import scenario_from_mapping
+from planner.space import enumerate_space
 
 FACTS = Facts(
     layers=8,
@@ -135,6 +137,12 @@ TWINS: dict[str, tuple[Facts, Strategy, Facts, Strategy]] = {
         replace(EVEN, layers=9),
         Strategy(pp=8, microbatches=8),
     ),
+    "group_capacity": (
+        replace(FACTS, group_gpus=(4, 4)),
+        Strategy(tp=2, pp=4, microbatches=8),
+        replace(FACTS, group_gpus=(3, 5)),
+        Strategy(tp=2, pp=4, microbatches=8),
+    ),
 }
 
 
@@ -165,3 +173,20 @@ def test_a_rejection_names_what_would_lift_it(name: str) -> None:
 def test_every_framework_has_rules_times_and_memory() -> None:
     assert set(LEGALITY) <= set(FRAMEWORKS)
     assert set(LEGALITY) <= set(FRAMEWORKS_WITH_MEMORY)
+
+
+@pytest.mark.parametrize("framework", sorted(LEGALITY))
+def test_every_strategy_of_a_space_keeps_all_rules(framework: str) -> None:
+    asked = scenario_from_mapping(
+        {
+            "model": "mixtral-8x7b",
+            "cluster": {"name": "dgx-h100", "gpus": 16},
+            "training": {"global_batch": 64, "framework": framework},
+        }
+    )
+    columns = enumerate_space(asked).columns
+    assert len(columns)
+    assert [rule.name for rule in RULES if not rule.holds(columns, facts_of(asked)).all()] == []
+    legality = LEGALITY[framework]
+    assert legality.expert or (columns.ep == 1).all()
+    assert legality.tensor or ((columns.tp == 1) & (columns.etp == 1)).all()

@@ -14,10 +14,12 @@ import torch
 from costmodel.errors import UnsupportedError
 from costmodel.events import CommEvent, ComputeEvent, Event
 from costmodel.table import Table, write_wanted
+from profiler import compute_bench
 from profiler.compute_bench import bench
-from profiler.device import Machine, machine
+from profiler.device import Machine, limits_of, machine
+from profiler.failures import reason
 from profiler.runner import Limits, Progress, measurable, run
-from profiler.targets import OPERATORS, build
+from profiler.targets import OPERATORS, attended, build
 
 ROOT = Path(__file__).parents[2]
 SMALL = Machine(kind="cpu", name="test", driver="", cache_bytes=1 << 16, ranks=2)
@@ -103,6 +105,65 @@ def test_runs_resume_where_they_ended_and_record_what_does_not_fit(tmp_path: Pat
     assert [progress.outcome for progress in seen][1] == "out of memory"
     again = run(table, wanted, SMALL, Limits(event_s=0.02))
     assert (again.measured, again.failed) == (0, 0)
+
+
+def test_an_event_that_no_kernel_takes_is_recorded_and_a_lost_device_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [RuntimeError("No available kernel. Aborting execution.\nmore")]
+
+    def broken(*_: object) -> None:
+        raise errors[0]
+
+    monkeypatch.setattr(compute_bench, "bench", broken)
+    outcome = run(tmp_path / "t.json", [MATMUL], SMALL)
+    assert outcome.failed == 1
+    (entry,) = Table.load(tmp_path / "t.json").entries
+    assert entry.failed == "No available kernel. Aborting execution."
+    errors[0] = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(RuntimeError, match="illegal"):
+        run(tmp_path / "u.json", [MATMUL], SMALL)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory"),
+        (RuntimeError("CUDA error: device-side assert triggered"), None),
+        (
+            RuntimeError("\"rms_norm\" not implemented for 'Half'"),
+            "\"rms_norm\" not implemented for 'Half'",
+        ),
+        (ValueError("a mistake of ours"), None),
+    ],
+)
+def test_reasons_are_those_of_one_event(error: Exception, expected: str | None) -> None:
+    assert reason(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((64, 64, 1, 0), (64, True)),  # the square that the kernel masks
+        ((64, 64, 0, 0), (64, False)),
+        ((16, 64, 1, 0), (32, False)),  # a context-parallel rank sees half of the keys on average
+        ((64, 64, 1, 16), (16, False)),  # each query sees the window
+        ((64, 64, 1, 48), (64, True)),  # a wide window is shorter than the triangle nowhere
+    ],
+)
+def test_attention_gets_the_work_of_its_event(
+    given: tuple[int, int, int, int], expected: tuple[int, bool]
+) -> None:
+    assert attended(*given) == expected
+
+
+def test_limits_of_the_gpu_stand_in_the_note() -> None:
+    assert limits_of("1980 MHz, 700.00 W\n") == "SM clock up to 1980 MHz, power limit 700.00 W"
+    assert limits_of("1980 MHz, [N/A]\n") == "SM clock up to 1980 MHz"
+    here = replace(SMALL, limits="power limit 700.00 W")
+    assert here.source("cold caches").note == "cold caches; power limit 700.00 W"
 
 
 def test_a_spent_budget_leaves_events_for_the_next_run(tmp_path: Path) -> None:

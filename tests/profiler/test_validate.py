@@ -2,20 +2,25 @@
 
 import json
 import sys
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
 from costmodel.catalog import model
-from costmodel.errors import UnsupportedError
+from costmodel.errors import InputError, UnsupportedError
 from costmodel.strategy import Strategy
 from profiler.validate.__main__ import read_request
-from profiler.validate.job import Job, ModelShape, check, compute_events, shape_of
+from profiler.validate.job import Job, ModelShape, compute_events
+from profiler.validate.launch import optimizer_of
 from profiler.validate.predict import predict, predicted_spans
 from profiler.validate.ranks import Result, launch
 from profiler.validate.report import as_json, as_svg, as_text, prices_of, report
+from profiler.validate.scope import check, shape_of
+from profiler.validate.zero1 import ShardedModule
 
 GPT = ModelShape(
     hidden=64,
@@ -36,6 +41,7 @@ STRATEGIES = {
     "1f1b": Strategy(pp=2, microbatches=4),
     "uneven": Strategy(pp=2, microbatches=4),
     "interleaved": Strategy(pp=2, vpp=2, microbatches=4, schedule="interleaved"),
+    "zero1": Strategy(dp=2, zero=1, microbatches=2),
     "zero2": Strategy(dp=2, zero=2, microbatches=2),
     "zero3": Strategy(dp=2, zero=3, microbatches=2),
 }
@@ -50,7 +56,7 @@ def _job(name: str, shape: ModelShape) -> Job:
 @cache
 def _jobs() -> dict[tuple[str, int], Job]:
     jobs = {(name, 0): _job(name, GPT) for name in STRATEGIES}
-    return jobs | {(name, 1): _job(name, LLAMA) for name in ("tp2", "1f1b")}
+    return jobs | {(name, 1): _job(name, LLAMA) for name in ("tp2", "1f1b", "zero1")}
 
 
 @cache
@@ -68,7 +74,7 @@ def test_every_rank_issues_exactly_the_predicted_collectives(case: tuple[str, in
 @pytest.mark.parametrize("case", _jobs(), ids=str)
 def test_states_and_kept_activations_have_the_predicted_bytes(case: tuple[str, int]) -> None:
     job, result = _jobs()[case], _results()[case]
-    predicted = predict(job, prices_of(result, 0))
+    predicted = predict(job, prices_of(job, result))
     assert [rank["state_bytes"] for rank in result] == list(predicted.state_bytes)
     for rank, saved in zip(result, predicted.saved_bytes, strict=True):
         assert saved in (rank["saved_bytes"], 0)
@@ -89,7 +95,9 @@ def test_the_report_shows_iteration_ranks_stages_and_memory() -> None:
     for part in ("iteration", "rank 1 busy", "stage 1 backward", "rank 0 state", "as predicted"):
         assert part in text
     assert json.loads(json.dumps(as_json(found)))["collectives_equal"] is True
-    picture = as_svg(found, predicted_spans(_jobs()[case], prices_of(_results()[case], 0)))
+    picture = as_svg(
+        found, predicted_spans(_jobs()[case], prices_of(_jobs()[case], _results()[case]))
+    )
     assert (
         picture.count("<rect") == 2 * 2 * 4 * 2 + 4
     )  # two rows a rank, and the loss of four micro-batches
@@ -120,12 +128,62 @@ def test_events_of_a_job_are_few_and_cut_by_tensor_parallelism() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [Strategy(cp=2), Strategy(dp=2, tp=2), Strategy(zero=1), Strategy(pp=2, recompute="full")],
+    ("strategy", "message"),
+    [
+        (Strategy(cp=2), "--strategy.cp: must be 1.*got 2.*nearest: 1"),
+        (Strategy(pp=2, recompute="full"), "recompute: must be none.*nearest: none"),
+        (
+            Strategy(tp=2, sequence_parallel=True),
+            "sequence_parallel: must be false.*nearest: False",
+        ),
+        (Strategy(dp=2, zero=1, offload_optimizer=0.5), "offload_optimizer: must be 0"),
+        (Strategy(dp=2, tp=2), "dp: must be 1 beside tp=2.*nearest: dp=1"),
+        (Strategy(tp=2, zero=1), "zero: needs data-parallel ranks.*nearest: zero=0, or dp=2"),
+        (Strategy(tp=8), r"tp: must divide the model's heads \(4\), got 8.*nearest: 4"),
+        (Strategy(pp=2, schedule="zero_bubble"), "schedule: is not launched.*nearest: gpipe"),
+        (Strategy(pp=2, vpp=2), "schedule: is interleaved where.*nearest: interleaved"),
+        (Strategy(pp=2, schedule="interleaved"), "schedule: is interleaved where.*nearest: 1f1b"),
+        (Strategy(pp=4, microbatches=3), "microbatches: must be at least pp.*nearest: 4"),
+        (
+            Strategy(pp=2, vpp=2, schedule="interleaved", microbatches=5),
+            "microbatches: must be a multiple of pp.*nearest: 4",
+        ),
+    ],
+    ids=str,
 )
-def test_what_is_not_launched_is_refused(strategy: Strategy) -> None:
-    with pytest.raises(UnsupportedError, match=r"launched|zero=2"):
-        check(strategy)
+def test_what_is_not_launched_is_refused_with_rule_and_nearest(
+    strategy: Strategy, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        check(Job(shape=GPT, strategy=strategy, layers=(4,)))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_is_launched_passes_the_check(name: str) -> None:
+    check(_job(name, LLAMA))
+
+
+def test_shares_of_zero_1_step_as_the_whole_optimizer_does() -> None:
+    plain, gradient = torch.nn.Linear(3, 3), torch.randn(3, 3)
+    modules = [deepcopy(plain) for _ in range(2)]
+    parts = [ShardedModule(module, 2, rank) for rank, module in enumerate(modules)]
+    for module in (plain, *modules):
+        module.weight.grad = _filled(module.weight, gradient)
+        module.bias.grad = _filled(module.bias, gradient[0])
+    optimizer_of(list(plain.parameters())).step()
+    halves = []
+    for part in parts:
+        part.average()  # of one gradient, as if the other rank's were zero
+        optimizer_of([part.shard]).step()
+        halves.append(part.shard.detach())
+    whole = torch.cat([p.detach().flatten() for p in plain.parameters()])
+    assert torch.allclose(torch.cat(halves), whole)
+
+
+def _filled(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Return the gradient in the place where the parameter's already is."""
+    place = torch.empty_like(parameter) if parameter.grad is None else parameter.grad
+    return place.copy_(gradient)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "mixtral-8x7b"])

@@ -14,9 +14,9 @@ from costmodel.importers.operators import (
     pure_matmuls,
     read_operators,
 )
-from costmodel.recompose.compose import PROFILES, plan_prices, profile_prices
 from costmodel.recompose.operator_prices import OperatorPrices
 from costmodel.recompose.plan_file import read_plan
+from costmodel.recompose.profiles import PROFILES, plan_prices, profile_prices
 from costmodel.table import Source, Table
 
 QKV = OperatorRow(
@@ -120,5 +120,5 @@ def test_missing_operators_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_operators(tmp_path / "none.csv")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="no operator table"):
+    with pytest.raises(InputError, match="is missing: every table of operators"):
         read_operators(tmp_path / "bad.csv", "toy")

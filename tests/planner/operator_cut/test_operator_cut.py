@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+import random
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from costmodel.errors import InputError
 from costmodel.importers.operators import collective_table, read_operators
-from costmodel.recompose.compose import PROFILES
+from costmodel.recompose.profiles import PROFILES
 from costmodel.table import Table
 from planner.operator_cut.definition import (
     LAYER,
@@ -95,8 +97,33 @@ def test_written_recomputation_costs_and_frees_what_was_promised() -> None:
         assert found.memory_mib(first, end, flags, 3) <= plain - excess + 1e-6
         again = float(found.forward[first:end][np.array(flags)].sum())
         assert again == pytest.approx(choice.cost_s)
-        bounds = recomputation.bounds(first, end, excess, 3)
-        assert bounds.min() <= choice.cost_s + 1e-12
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_bounds_never_exceed_the_cheapest_recomputation_and_are_infinite_where_there_is_none(
+    strict: bool,
+) -> None:
+    found = _options("superscaler-eurosys", "2_6B", 5, 2, 4)
+    recomputation = Recomputation(found, strict=strict)
+    draw = random.Random(7)
+    for _ in range(60):
+        first = draw.randrange(found.count - 1)
+        end, in_flight = draw.randrange(first + 1, found.count + 1), draw.choice((1, 2, 4))
+        excess = draw.uniform(0.01, 1.0) * float(found.kept[first:end].sum()) * in_flight + 1e-3
+        stage = np.array([first]), np.array([end]), np.array([excess])
+        bound = recomputation.bounds(*stage, in_flight).min()
+        choice = recomputation.cheapest(first, end, excess, in_flight)
+        assert bound <= (choice.cost_s if choice else math.inf) + 1e-12
+        assert (choice is None) == math.isinf(bound)
+
+
+def test_the_reserve_is_that_of_the_operator_that_reserves_most_but_the_last() -> None:
+    found = _options("superscaler-eurosys", "1_3B", 2, 1, 1)
+    for first, end in itertools.combinations(range(found.count + 1), 2):
+        weights = float(found.weights[first:end].sum())
+        passes = (found.reserved_forward, found.reserved_backward)
+        largest = sum(float(of[first : end - 1].max(initial=0.0)) for of in passes)
+        assert float(found.reserve_mib(first, end)) == pytest.approx(max(largest, weights))
 
 
 def test_the_strict_count_never_needs_less_and_always_fits() -> None:
@@ -130,9 +157,107 @@ def test_the_search_equals_all_cuts_of_a_small_model() -> None:
 
 
 def _least(found: Operators, first: int, end: int, in_flight: int, limit: float) -> float:
-    excess = found.plain_memory_mib(first, end, in_flight) - limit
-    choice = Recomputation(found).cheapest(first, end, excess, in_flight)
-    return found.plain_seconds(first, end) + choice.cost_s if choice else float("inf")
+    return _least_of(found, Recomputation(found), first, end, in_flight, limit)
+
+
+def _least_of(
+    found: Operators,
+    recomputation: Recomputation,
+    first: int,
+    end: int,
+    in_flight: int,
+    limit: float,
+) -> float:
+    excess = float(found.plain_memory_mib(first, end, in_flight)) - limit
+    choice = recomputation.cheapest(first, end, excess, in_flight)
+    return float(found.plain_seconds(first, end)) + choice.cost_s if choice else math.inf
+
+
+@pytest.mark.parametrize(
+    ("gpus", "limit", "batch", "micro_batch"),
+    [
+        (3, 2900.0, 8, 1),
+        (4, 2900.0, 16, 2),
+        (4, 2500.0, 4, 4),
+        (5, 2400.0, 64, 1),
+        (3, 900.0, 8, 2),
+    ],
+)
+def test_the_search_equals_the_enumeration_of_all_chains_of_stages(
+    gpus: int, limit: float, batch: int, micro_batch: int
+) -> None:
+    plan = best_plan(
+        Problem(
+            model="1_3B",
+            layers=1,
+            gpus=gpus,
+            memory_mib=limit,
+            global_batch=batch,
+            micro_batches=(micro_batch,),
+        ),
+        *_profile("superscaler-eurosys"),
+    )
+    chains = _chains(gpus, micro_batch, limit)
+    least = min((iteration_seconds(chain, batch // micro_batch) for chain in chains), default=None)
+    assert (plan.iteration_s if plan else None) == pytest.approx(least)
+
+
+@cache
+def _recomputation(tp: int, local: int) -> tuple[Operators, Recomputation]:
+    found = _options("superscaler-eurosys", "1_3B", 1, tp, local)
+    return found, Recomputation(found)
+
+
+def _chains(gpus: int, micro_batch: int, limit: float) -> list[tuple[float, ...]]:
+    """Seconds of the stages of every plan, except plans that another one with the same cuts and GPUs beats."""
+
+    @cache
+    def stage(first: int, end: int, in_flight: int, of: int) -> float:
+        ways = [
+            _recomputation(tp, micro_batch * tp // of)
+            for tp in (1, 2, 4, 8)
+            if of % tp == 0 and micro_batch * tp % of == 0
+        ]
+        found = (_least_of(*way, first, end, in_flight, limit) for way in ways)
+        return min(found, default=math.inf)
+
+    @cache
+    def chains(first: int, left: int, stages: int) -> tuple[tuple[float, ...], ...]:
+        if first == count and not left and not stages:
+            return ((),)
+        found = {
+            (seconds, *rest)
+            for end in range(first + 1, count + 1)
+            for of in (1, 2, 4, 8)
+            if of <= left and stages and (seconds := stage(first, end, stages, of)) < math.inf
+            for rest in chains(end, left - of, stages - 1)
+        }
+        worst = {(max(c), sum(c)): c for c in found}
+        kept, total = [], math.inf
+        for (_, whole), chain in sorted(worst.items()):
+            if whole < total:
+                kept.append(chain)
+                total = whole
+        return tuple(kept)
+
+    count = _options("superscaler-eurosys", "1_3B", 1, 1, 1).count
+    return [chain for stages in range(1, gpus + 1) for chain in chains(0, gpus, stages)]
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "gpus", "memory_mib", "batch", "iteration_s"),
+    [("1_3B", 24, 4, 12_000, 512, 55.66680), ("2_6B", 32, 8, 28_000, 1024, 86.22885)],
+)
+def test_the_optimum_of_the_shipped_cases_stays(
+    model: str, layers: int, gpus: int, memory_mib: float, batch: int, iteration_s: float
+) -> None:
+    problem = Problem(
+        model=model, layers=layers, gpus=gpus, memory_mib=memory_mib, global_batch=batch
+    )
+    plan = best_plan(problem, *_profile("superscaler-eurosys"))
+    assert plan is not None
+    assert plan.iteration_s == plan.lower_bound_s == pytest.approx(iteration_s, rel=1e-6)
+    assert all(stage.memory_mib <= memory_mib for stage in plan.stages)
 
 
 def test_too_little_memory_has_no_plan() -> None:

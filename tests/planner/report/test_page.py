@@ -175,3 +175,12 @@ def test_scales_give_round_ticks() -> None:
     assert scale(38.3) == pytest.approx(50.0)
     assert shortened("a long name", 40.0) == "a lo…"
     assert shortened("a long name", 20.0) == ""
+
+
+def test_plans_that_are_not_launched_as_they_are_carry_a_mark_that_is_explained() -> None:
+    first, *others = answer()["plans"]
+    marked = answer() | {"plans": [first | {"launches": False}, *others]}
+    page = render("x", plans_sections(marked))
+    assert "1*" in page
+    assert "does not launch this plan as it is" in page
+    assert "does not launch" not in render("x", plans_sections(answer()))
