@@ -326,8 +326,8 @@ class Search:
 
     def _proved(self, candidate: Candidate) -> bool:
         """Work on the proof of ``candidate``; return whether its bound suffices."""
-        limits = self.limits
-        return prove(candidate, limits.tolerance, self.worst, limits.deadline)
+        limits, first = self.limits, self._ranked()[0].time_ns or math.inf
+        return prove(candidate, limits.tolerance, self.worst, limits.deadline, first)
 
     def result(self) -> EngineResult:
         """Return what was found."""

@@ -24,7 +24,7 @@ _BUNDLE = 24
 _FEWEST, _TASKS = 4, 1_000_000
 """At least so many neighbours, but no more than make so many tasks (about half a second)."""
 _FAR = 4
-"""How many times the gap a solve without a placement may be off before the next, longer one is not tried."""
+"""How many times the gap the bound of a solve may be off before the next one is not tried."""
 _HARD = 1_000_000
 """Stages times ranges left below the goal from which neither enumeration nor the solver ended a proof (128 stages)."""
 _PATHS = 240
@@ -38,7 +38,13 @@ _LEVELS = 12
 _NEVER = 1 << 62
 
 
-def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: float) -> bool:
+def prove(
+    candidate: Candidate,
+    tolerance: float,
+    worst_ns: float,
+    deadline: float,
+    first_ns: float = math.inf,
+) -> bool:
     """Raise the lower bound of ``candidate`` towards its goal, improving its placement on the way.
 
     The first call only refines the bound, which is cheap; the next one proves.
@@ -48,6 +54,8 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
         tolerance: Relative gap that counts as proved.
         worst_ns: Time of the K-th best plan of the search; bounds above it are of no interest.
         deadline: Monotonic seconds at which to stop.
+        first_ns: Time of the best plan of the search; where a gap is tolerated, a strategy that cannot beat it is not
+            worth the solver.
 
     Returns:
         Whether the goal was reached; the lower bound is valid either way.
@@ -64,7 +72,11 @@ def prove(candidate: Candidate, tolerance: float, worst_ns: float, deadline: flo
     if candidate.hard:
         return False
     table = proof.enumerated()
-    return proof.by_solver() if table is None else proof.by_enumeration(table)
+    if table is not None:
+        return proof.by_enumeration(table)
+    if tolerance and first_ns <= candidate.lower_ns < proof.goal():
+        return False
+    return proof.by_solver()
 
 
 class _Proof:
@@ -171,17 +183,17 @@ class _Proof:
             )
             candidate.solved += 1
             left -= max(outcome.effort, 1e-3)
-            if self.tolerance and outcome.cuts is None and self._hopeless(outcome.bound_ns):
-                return False
             self._raise(outcome.bound_ns)
             if outcome.cuts is None:
                 slice_s *= 2
             else:
                 self._learn(outcome.cuts)
+            if self.tolerance and self._hopeless(outcome.bound_ns):
+                return candidate.lower_ns >= self.goal()
         return True
 
     def _hopeless(self, bound_ns: int) -> bool:
-        """Return whether a solve that found no placement is far from what is known without it."""
+        """Return whether a solve proved far less than what is known without it."""
         return self.goal() - bound_ns > _FAR * (self.goal() - self.candidate.lower_ns)
 
     def _rows(self) -> list[CriticalPath]:

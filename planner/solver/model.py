@@ -8,6 +8,7 @@ from ortools.sat.python import cp_model
 
 from costmodel.timeline import CriticalPath
 from planner.coefficients import Coefficients
+from planner.rows import rows_below
 from planner.solver.constraints import Constraints
 from planner.solver.objective import minimise_iteration
 from planner.solver.variables import PlacementVariables
@@ -48,14 +49,14 @@ def solve_placement(
     windows = Budgets(given).narrow(cutoff_ns)
     if windows is None:
         return Outcome(cutoff_ns, None, 0.0)
-    tables = stage_tables(given, windows)
-    if not tables.legal.any(axis=(1, 2)).all():
+    rows = rows_below(given, stage_tables(given, windows), cutoff_ns)
+    if rows is None:
         return Outcome(cutoff_ns, None, 0.0)
     model = cp_model.CpModel()
-    variables = PlacementVariables(model, given, tables, cutoff_ns)
+    variables = PlacementVariables(model, given, rows.tables, cutoff_ns)
     Constraints(variables, paths).add_all()
     minimise_iteration(variables)
-    if hint is not None and _inside(hint, windows):
+    if hint is not None and _inside(hint, rows.tables.windows):
         _hint(model, variables, hint)
     return _solve(model, variables, cutoff_ns, effort)
 
