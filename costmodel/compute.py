@@ -83,9 +83,14 @@ class _Batch:
         return [_column(column) for column in self.shapes.T]
 
     def each(self, values: Iterable[float]) -> _Array:
-        """Return one value per event, which may have lanes of constants, as (rows, lanes of constants or 1)."""
+        """Return one value per event, which may have lanes of constants, as (rows, lanes of constants or 1).
+
+        There is one row where the events agree, which stands for all.
+        """
         stacked = np.array(list(values), float)
         rows = stacked.reshape(-1, 1) if stacked.ndim == 1 else stacked
+        if (rows == rows[0]).all():
+            return rows[:1]
         return np.repeat(rows, self.lanes, axis=0)
 
     def backward(self) -> _Array:

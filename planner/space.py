@@ -153,9 +153,10 @@ class _Grid:
         admitted = [value for value in values if self._admits(name, value)]
         admitted += [v for v in self._asked(name) if v not in admitted]
         rows = len(next(iter(self._columns.values())))
-        self._columns = {
-            key: np.repeat(column, len(admitted)) for key, column in self._columns.items()
-        }
+        if len(admitted) != 1:
+            self._columns = {
+                key: np.repeat(column, len(admitted)) for key, column in self._columns.items()
+            }
         self._columns[name] = np.tile(np.array(admitted, dtype=np.int64), rows)
 
     def _admits(self, name: str, value: int) -> bool:
@@ -206,7 +207,8 @@ class _Grid:
         """Return the rows so far; decisions not yet made stand at their defaults."""
         rows = len(self._columns["gpus"])
         arrays: dict[str, Any] = {
-            name: self._columns.get(name, np.full(rows, _DEFAULTS[name])) for name in COLUMN_NAMES
+            name: self._columns.get(name, np.broadcast_to(np.int64(_DEFAULTS[name]), rows))
+            for name in COLUMN_NAMES
         }
         return Columns(**arrays)
 
