@@ -47,7 +47,7 @@ class Enumerated:
     def __len__(self) -> int:
         return len(self.bound)
 
-    def cuts(self, index: int) -> tuple[int, ...]:
+    def at(self, index: int) -> tuple[int, ...]:
         """Return one placement as positions of its cuts."""
         return tuple((self.offsets[index] + self.rows.tables.windows.low).tolist())
 

@@ -14,28 +14,23 @@ from planner.candidate import Candidate, Tier
 from planner.enumeration import Enumerated, enumerate_placements
 from planner.local_search import Incumbent, gather_paths, improve
 from planner.placement_dp import smallest_maximum
+from planner.proof_state import BUNDLE, ProofState
 from planner.rows import Rows, rows_below
 from planner.stage_tables import stage_tables
-from planner.stage_values import StageValues
 from planner.windows import Budgets
 
-_BUNDLE = 24
-"""Neighbours of a solver placement whose paths are added; fewer mean more solves."""
 _FEWEST, _TASKS = 4, 1_000_000
 """At least so many neighbours, but no more than make so many tasks (about half a second)."""
 _FAR = 4
 """How many times the gap the bound of a solve may be off before the next one is not tried."""
 _HARD = 1_000_000
 """Stages times ranges left below the goal from which neither enumeration nor the solver ended a proof (128 stages)."""
-_PATHS = 240
-"""Rows kept for a solve; beyond that only the tightest at the incumbent."""
 _FIRST_SLICE_S, _BUDGET_S = 0.05, 0.4
 """Deterministic seconds of the first solve, and of all solves of a strategy where a gap is tolerated."""
 _MANY_RANGES = 3_000_000
 """Ranges of layers from which enumeration is not tried."""
 _LEVELS = 12
 """Levels of the finish in the bound."""
-_NEVER = 1 << 62
 
 
 def prove(
@@ -60,10 +55,7 @@ def prove(
     Returns:
         Whether the goal was reached; the lower bound is valid either way.
     """
-    if candidate.values is None or candidate.incumbent is None:
-        raise ValueError("a proof starts from a simulated placement with free cuts")
-    proof = _Proof(candidate, candidate.values, candidate.incumbent)
-    proof.tolerance, proof.worst_ns, proof.deadline = tolerance, worst_ns, deadline
+    proof = _Proof(candidate, tolerance, worst_ns, deadline)
     if candidate.lower_ns >= proof.goal():
         return True
     if candidate.tier is Tier.OPEN:
@@ -73,54 +65,47 @@ def prove(
         return False
     table = proof.enumerated()
     if table is not None:
-        return proof.by_enumeration(table)
+        return proof.by_enumeration(table, table.cutoff_ns)
     if tolerance and first_ns <= candidate.lower_ns < proof.goal():
         return False
     return proof.by_solver()
 
 
-class _Proof:
+class _Proof(ProofState[tuple[int, ...]]):
     """State of one proof."""
 
-    def __init__(self, candidate: Candidate, values: StageValues, incumbent: Incumbent) -> None:
-        self.candidate, self.values, self.incumbent = candidate, values, incumbent
-        self.tolerance, self.worst_ns, self.deadline = 0.0, math.inf, math.inf
-
-    def cutoff(self) -> int:
-        """Return the time that a placement must beat to matter."""
-        best = min(self.incumbent.time_ns, self.worst_ns)
-        return _NEVER if math.isinf(best) else int(best)
-
-    def goal(self) -> int:
-        """Return the bound that counts as proved."""
-        return math.ceil(self.cutoff() * (1 - self.tolerance))
-
-    def _raise(self, lower_ns: int) -> None:
-        self.candidate.lower_ns = max(self.candidate.lower_ns, lower_ns)
+    def __init__(
+        self, candidate: Candidate, tolerance: float, worst_ns: float, deadline: float
+    ) -> None:
+        super().__init__(candidate, tolerance, worst_ns, deadline)
+        if candidate.values is None or candidate.incumbent is None:
+            raise ValueError("a proof starts from a simulated placement with free cuts")
+        self.candidate, self.values = candidate, candidate.values
+        self.incumbent: Incumbent = candidate.incumbent
 
     def refine_bound(self) -> bool:
         """Look for placements below the goal; bound them with levels of the finish and try the one that attains it."""
         goal, rows = self.goal(), self._rows_below(self.goal())
         found = None if rows is None else smallest_maximum(rows, most_levels=_LEVELS)
-        self._raise(goal if found is None else min(goal, found[0]))
+        self.raise_to(goal if found is None else min(goal, found[0]))
         if rows is not None and found is not None and self.candidate.lower_ns < goal:
             left = rows.stages * int(np.count_nonzero(rows.tables.legal))
             self.candidate.hard = self.tolerance > 0 and left > _HARD
-            (self._simulate if self.candidate.hard else self._learn)(tuple(found[1]))
+            (self.simulate if self.candidate.hard else self._learn)(tuple(found[1]))
         return self.candidate.lower_ns >= self.goal()
 
     def _rows_below(self, cutoff_ns: int, most_ranges: float = math.inf) -> Rows | None:
         """Return the rows of what may be below a cutoff; None if that is nothing, or too much."""
         windows = Budgets(self.candidate.given).narrow(float(cutoff_ns))
         if windows is None:
-            self._raise(cutoff_ns)
+            self.raise_to(cutoff_ns)
         if windows is None or windows.ranges > most_ranges:
             return None
         rows = rows_below(
             self.candidate.given, stage_tables(self.candidate.given, windows), cutoff_ns
         )
         if rows is None:
-            self._raise(cutoff_ns)
+            self.raise_to(cutoff_ns)
         return rows
 
     def enumerated(self) -> Enumerated | None:
@@ -132,35 +117,16 @@ class _Proof:
                 return found
         return None
 
-    def by_enumeration(self, table: Enumerated) -> bool:
-        """Simulate the placement with the smallest bound until all reach the goal."""
-        limit = table.cutoff_ns
-        for path in reversed(list(self.incumbent.paths)):
-            table.raise_bounds(path)
-            table.keep_below(min(limit, self.cutoff()))
-        while len(table) and self.candidate.lower_ns < self.goal():
-            if time.monotonic() > self.deadline:
-                return False
-            index = int(np.argmin(table.bound))
-            self._raise(min(limit, int(table.bound[index])))
-            if self.candidate.lower_ns >= self.goal():
-                break
-            table.raise_bounds(self._simulate(table.cuts(index)))
-            table.keep_below(min(limit, self.cutoff()))
-        if not len(table):
-            self._raise(min(limit, self.cutoff()))
-        return True
-
-    def _simulate(self, cuts: tuple[int, ...]) -> CriticalPath:
+    def simulate(self, chosen: tuple[int, ...]) -> CriticalPath:
         """Simulate a placement, keep it if it is the best, and return its critical path."""
-        work = self.values.work(cuts)
+        work = self.values.work(chosen)
         if work is None:
             raise ValueError("a placement of the proof does not fit")
         path = self.incumbent.learn(work)
         self.candidate.simulated += 1
         time_ns = path.length_ns(work)
         if time_ns < self.incumbent.time_ns:
-            self.incumbent.cuts, self.incumbent.time_ns = cuts, time_ns
+            self.incumbent.cuts, self.incumbent.time_ns = chosen, time_ns
         return path
 
     def by_solver(self) -> bool:
@@ -176,14 +142,14 @@ class _Proof:
                 return False
             outcome = solve_placement(
                 candidate.given,
-                self._rows(),
+                self.rows(self.values.work(incumbent.cuts)),
                 cutoff_ns=self.goal(),
                 hint=incumbent.cuts,
                 effort=Effort(min(slice_s, left), wall),
             )
             candidate.solved += 1
             left -= max(outcome.effort, 1e-3)
-            self._raise(outcome.bound_ns)
+            self.raise_to(outcome.bound_ns)
             if outcome.cuts is None:
                 slice_s *= 2
             else:
@@ -196,28 +162,14 @@ class _Proof:
         """Return whether a solve proved far less than what is known without it."""
         return self.goal() - bound_ns > _FAR * (self.goal() - self.candidate.lower_ns)
 
-    def _rows(self) -> list[CriticalPath]:
-        """Return the paths for the next solve: the newest, and the longest at the best placement.
-
-        The limit grows with every solve, so that no path is dropped for ever.
-        """
-        paths = list(self.incumbent.paths)
-        limit = _PATHS + _BUNDLE * self.candidate.solved // 4
-        work = self.values.work(self.incumbent.cuts)
-        if len(paths) <= limit or work is None:
-            return paths
-        older, newest = paths[:-_BUNDLE], paths[-_BUNDLE:]
-        lengths = {path: path.length_ns(work) for path in older}
-        return sorted(older, key=lambda path: -lengths[path])[: limit - _BUNDLE] + newest
-
     def _bundle(self) -> int:
         """Return how many neighbours are worth simulating: fewer where each takes long."""
         shape = self.candidate.given.shape
-        return max(_FEWEST, min(_BUNDLE, _TASKS // (shape.ranks * shape.microbatches)))
+        return max(_FEWEST, min(BUNDLE, _TASKS // (shape.ranks * shape.microbatches)))
 
     def _learn(self, cuts: tuple[int, ...]) -> None:
         """Simulate a placement of the solver and its neighbours; keep their paths and the best of them."""
-        self._simulate(cuts)
+        self.simulate(cuts)
         work, values = self.values.work(cuts), self.values
         if work is None:
             return
