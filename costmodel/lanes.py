@@ -7,14 +7,15 @@ the same bits for a number as for a lane, so a strategy priced alone equals the 
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import reduce
 from operator import add
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 Value = TypeVar("Value", int, float)
+Made = TypeVar("Made")
 
 
 def has_lanes(value: Any) -> bool:
@@ -108,3 +109,21 @@ def smooth_highest(left: float, right: float) -> float:
 
 def _root(value: float) -> float:
     return cast("float", np.sqrt(value)) if has_lanes(value) else math.sqrt(value)
+
+
+class Memo(Generic[Made]):
+    """Values remembered by key; of keys with lanes, which no table can hold, the one of the last owner only."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Made] = {}
+        self._last: tuple[object, Made] | None = None
+
+    def recall(self, owner: object, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
+        """Return what ``make`` returned for this key, or for lanes for this very owner."""
+        if any(map(has_lanes, key)):
+            if self._last is None or self._last[0] is not owner:
+                self._last = owner, make()
+            return self._last[1]
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]

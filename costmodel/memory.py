@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from costmodel.cost import MemoryMoment
 from costmodel.graph import ModelGraph
-from costmodel.lanes import has_lanes
+from costmodel.lanes import Memo
 from costmodel.linear import ChunkContent, StageTerm, add, term, weighted
 from costmodel.memory_terms import MemoryTerms
 from costmodel.spec import ClusterSpec, TrainingSpec
@@ -115,18 +115,14 @@ class MemoryModel:
     def __init__(self, graph: ModelGraph, cluster: ClusterSpec, training: TrainingSpec) -> None:
         self._terms = MemoryTerms(graph, cluster, training)
         self._nothing = term("", len(graph.kinds))
-        self._moments: dict[tuple[object, ...], tuple[MemoryMoment, ...]] = {}
-        self._peak_terms: dict[tuple[object, ...], tuple[list[StageTerm], list[StageTerm]]] = {}
+        self._moments: Memo[tuple[MemoryMoment, ...]] = Memo()
+        self._peak_terms: Memo[tuple[list[StageTerm], list[StageTerm]]] = Memo()
 
     def moments(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         """Return loss, backward and step of a rank under ``strategy``."""
-        if has_lanes(strategy.tp):
-            return self._build(strategy)
         key = tuple(getattr(strategy, name) for name in MEMORY_FIELDS if name != "microbatches")
         key = (*key, strategy.microbatches > 1)
-        if key not in self._moments:
-            self._moments[key] = self._build(strategy)
-        return self._moments[key]
+        return self._moments.recall(strategy, key, lambda: self._build(strategy))
 
     def _build(self, strategy: Strategy) -> tuple[MemoryMoment, ...]:
         terms, behaviour = self._terms, self._terms.behaviour
@@ -156,12 +152,8 @@ class MemoryModel:
 
     def _peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
         """Return what only the loss and only a layer's backward pass hold, whatever the sharding."""
-        if has_lanes(strategy.tp):
-            return self._made_peaks(strategy)
         key = tuple(getattr(strategy, name) for name in _GEOMETRY)
-        if key not in self._peak_terms:
-            self._peak_terms[key] = self._made_peaks(strategy)
-        return self._peak_terms[key]
+        return self._peak_terms.recall(strategy, key, lambda: self._made_peaks(strategy))
 
     def _made_peaks(self, strategy: Strategy) -> tuple[list[StageTerm], list[StageTerm]]:
         terms = self._terms

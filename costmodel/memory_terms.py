@@ -12,7 +12,7 @@ from dataclasses import replace
 from costmodel.activations import Kept, LocalShape, layer_kept
 from costmodel.frameworks import behaviour as framework_behaviour
 from costmodel.graph import Layer, ModelGraph
-from costmodel.lanes import has_lanes, highest_of, holds, lowest, pick
+from costmodel.lanes import Memo, highest_of, holds, lowest, pick
 from costmodel.linear import StageTerm, term
 from costmodel.local_parameters import LocalElements, adapted, layer_elements, padded, weight_shapes
 from costmodel.memory_behaviour import CONTEXT_SCALE, memory_behaviour
@@ -34,20 +34,15 @@ class MemoryTerms:
         self._vocab_multiple = framework_behaviour(training).vocab_multiple
         self._layers = (*graph.kinds, graph.embedding, graph.head)
         self._shapes = weight_shapes(graph)
-        self._elements: dict[tuple[int, int, int], tuple[LocalElements, ...]] = {}
-        self._kept: dict[tuple[object, ...], tuple[Kept, ...]] = {}
+        self._elements: Memo[tuple[LocalElements, ...]] = Memo()
+        self._kept: Memo[tuple[Kept, ...]] = Memo()
 
     def elements(self, strategy: Strategy) -> tuple[LocalElements, ...]:
         """Return the elements on a rank: of each kind of layer, then of embedding and head."""
-        if has_lanes(strategy.tp):
-            return self._split(strategy)
         key = (strategy.tp, strategy.ep, strategy.etp)
-        if key not in self._elements:
-            self._elements[key] = self._split(strategy)
-        return self._elements[key]
-
-    def _split(self, strategy: Strategy) -> tuple[LocalElements, ...]:
-        return tuple(self._local(layer, strategy) for layer in self._layers)
+        return self._elements.recall(
+            strategy, key, lambda: tuple(self._local(layer, strategy) for layer in self._layers)
+        )
 
     def _local(self, layer: Layer, strategy: Strategy) -> LocalElements:
         b, ends = self.behaviour, (self._graph.embedding, self._graph.head)
@@ -62,8 +57,6 @@ class MemoryTerms:
 
     def kept(self, strategy: Strategy) -> tuple[Kept, ...]:
         """Return what each kind of layer, the embedding and the head keep of one micro-batch."""
-        if has_lanes(strategy.tp):
-            return self._all_kept(strategy)
         key = (
             strategy.tp,
             strategy.cp,
@@ -71,9 +64,7 @@ class MemoryTerms:
             strategy.micro_batch,
             strategy.sequence_parallel,
         )
-        if key not in self._kept:
-            self._kept[key] = self._all_kept(strategy)
-        return self._kept[key]
+        return self._kept.recall(strategy, key, lambda: self._all_kept(strategy))
 
     def _all_kept(self, strategy: Strategy) -> tuple[Kept, ...]:
         hidden = self._graph.model.hidden

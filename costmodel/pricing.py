@@ -4,7 +4,8 @@ Each part (block, transfers, finish, memory) depends on a few fields of the stra
 computed once per distinct combination of them.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
@@ -17,7 +18,7 @@ from costmodel.finish import finishes
 from costmodel.frameworks import behaviour, element_bytes, padded_vocab
 from costmodel.graph import Layer, ModelGraph
 from costmodel.groups import Groups, groups
-from costmodel.lanes import has_lanes, highest, lowest, pick
+from costmodel.lanes import Memo, has_lanes, highest, lowest, pick
 from costmodel.linear import StageTerm, add, term
 from costmodel.memory import MEMORY_FIELDS, MemoryModel
 from costmodel.prices import EventPrices, PriceTable
@@ -88,7 +89,7 @@ class Pricer:
             self.constants,
             cluster,
         )
-        self._memo: dict[Hashable, Any] = {}
+        self._memos: defaultdict[str, Memo[Any]] = defaultdict(Memo)
 
     @property
     def layer_kinds(self) -> tuple[int, ...]:
@@ -142,12 +143,8 @@ class Pricer:
     def _once(
         self, part: str, fields: Sequence[str], strategy: Strategy, make: Callable[[Strategy], _T]
     ) -> _T:
-        if has_lanes(strategy.tp):
-            return make(strategy)
-        key = (part, *[getattr(strategy, name) for name in fields])
-        if key not in self._memo:
-            self._memo[key] = make(strategy)
-        found: _T = self._memo[key]
+        key = tuple(getattr(strategy, name) for name in fields)
+        found: _T = self._memos[part].recall(strategy, key, lambda: make(strategy))
         return found
 
     def _groups(self, strategy: Strategy) -> Groups:
@@ -162,11 +159,9 @@ class Pricer:
 
     def _layers(self, tp: int) -> tuple[Layer, ...]:
         """Return the kinds, then embedding and head with their padded vocabulary."""
-        if has_lanes(tp):
-            return self._padded_layers(tp)
-        if ("layers of", tp) not in self._memo:
-            self._memo["layers of", tp] = self._padded_layers(tp)
-        found: tuple[Layer, ...] = self._memo["layers of", tp]
+        found: tuple[Layer, ...] = self._memos["padded layers"].recall(
+            tp, (tp,), lambda: self._padded_layers(tp)
+        )
         return found
 
     def _padded_layers(self, tp: int) -> tuple[Layer, ...]:
