@@ -277,18 +277,23 @@ class Search:
         return heapq.heappop(self.evens if even else self.others)
 
     def _new(self, row: int, key: int) -> Candidate:
-        given = self.prices.coefficients(row, self.limits.memory_kib)
-        candidate = Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
-        if self.even[row]:
-            fits = bound_even(candidate, uneven=self.limits.uneven)
-        else:
-            goal = self._goal()
-            fits = settle_bound(candidate, None if math.isinf(goal) else int(goal))
+        candidate, goal = self._candidate(row, key), self._goal()
+        fits = self._bound(candidate, None if math.isinf(goal) else int(goal))
         self.simulated += candidate.simulated
         if not fits:
             self._reject(np.array([row]), np.zeros(1))
         self._note(candidate, known=False)
         return candidate
+
+    def _candidate(self, row: int, key: int) -> Candidate:
+        given = self.prices.coefficients(row, self.limits.memory_kib)
+        return Candidate(row=row, given=given, lower_ns=key, paths=self.paths[given.shape])
+
+    def _bound(self, candidate: Candidate, cutoff_ns: int | None) -> bool:
+        """Bound a new candidate; return whether a placement within the cutoff may exist."""
+        if self.even[candidate.row]:
+            return bound_even(candidate, uneven=self.limits.uneven)
+        return settle_bound(candidate, cutoff_ns)
 
     def _place(self, candidate: Candidate) -> None:
         """Simulate a bounded candidate, unless its bound suffices."""
@@ -296,14 +301,15 @@ class Search:
         if candidate.lower_ns >= self._goal():
             candidate.close(candidate.lower_ns)
             return
-        if candidate.even:
-            simulate_even(candidate)
-        else:
-            self._settle(candidate)
+        self._simulate(candidate)
         self.simulated += candidate.simulated - before
         self._note(candidate, known)
 
-    def _settle(self, candidate: Candidate) -> None:
+    def _simulate(self, candidate: Candidate) -> None:
+        """Simulate the most promising placement of a bounded candidate, or what its bound and others suggest."""
+        if candidate.even:
+            simulate_even(candidate)
+            return
         cuts = self.best_cuts[candidate.given.shape]
         settle_placement(candidate, cuts)
         if candidate.incumbent is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from costmodel.cost import StrategyCost
 from costmodel.pricing import Pricer
@@ -78,25 +79,16 @@ def search_scenario(
     time_limit_s: float | None = None,
 ) -> EngineResult:
     """Return the ``top`` fastest plans of the scenario within its memory limit."""
-    rows = session.rows
-    if isinstance(rows, RelaxedRows):
-        return search_mixed(
-            session.space.columns,
-            rows.prices,
-            memory_limit_bytes=scenario.memory_limit_bytes,
-            top=top,
-            tolerance=tolerance,
-            time_limit_s=time_limit_s,
-            uneven=scenario.uneven_stages,
-            rows=rows,
-        )
-    return search(
-        session.space.columns,
-        rows.pricer,
+    rows, columns = session.rows, session.space.columns
+    run = (
+        partial(search_mixed, columns, rows.prices, rows=rows)
+        if isinstance(rows, RelaxedRows)
+        else partial(search, columns, rows.pricer, rows=rows)
+    )
+    return run(
         memory_limit_bytes=scenario.memory_limit_bytes,
         top=top,
         tolerance=tolerance,
         time_limit_s=time_limit_s,
         uneven=scenario.uneven_stages,
-        rows=rows,
     )

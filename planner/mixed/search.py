@@ -95,21 +95,12 @@ class MixedSearch(Search):
     def _even_bounds(self, rows: IntColumn, part: TimeRows) -> IntColumn:
         return self.relaxed.bounds(rows, part, uneven=self.limits.uneven)
 
-    def _new(self, row: int, key: int) -> Candidate:
-        candidate = self._candidate(row, key)
-        goal, uneven = self._goal(), self.limits.uneven
-        cutoff = None if math.isinf(goal) else int(goal)
+    def _bound(self, candidate: Candidate, cutoff_ns: int | None) -> bool:
         if not isinstance(candidate, MixedCandidate):
-            fits = settle_bound(candidate, cutoff)
-        elif candidate.given.shape.chunks > 1 or not uneven:
-            fits = bound_mixed_even(candidate, uneven=uneven)
-        else:
-            fits = settle_mixed_bound(candidate, cutoff)
-        self.simulated += candidate.simulated
-        if not fits:
-            self._reject(np.array([row]), np.zeros(1))
-        self._note(candidate, known=False)
-        return candidate
+            return settle_bound(candidate, cutoff_ns)
+        if self.even[candidate.row]:
+            return bound_mixed_even(candidate, uneven=self.limits.uneven)
+        return settle_mixed_bound(candidate, cutoff_ns)
 
     def _candidate(self, row: int, key: int) -> Candidate:
         limit = self.limits.memory_kib
@@ -121,22 +112,13 @@ class MixedSearch(Search):
         paths = self.paths[given.shape]
         return MixedCandidate(row=row, given=given, lower_ns=key, paths=paths, mixed=mixed)
 
-    def _place(self, candidate: Candidate) -> None:
+    def _simulate(self, candidate: Candidate) -> None:
         if not isinstance(candidate, MixedCandidate):
-            super()._place(candidate)
-            return
-        known, before = candidate.time_ns is not None, candidate.simulated
-        if candidate.lower_ns >= self._goal():
-            candidate.close(candidate.lower_ns)
+            super()._simulate(candidate)
             return
         if candidate.choices:
             simulate_mixed_even(candidate)
-        else:
-            self._settle_mixed(candidate)
-        self.simulated += candidate.simulated - before
-        self._note(candidate, known)
-
-    def _settle_mixed(self, candidate: MixedCandidate) -> None:
+            return
         best = self.best[candidate.mixed.shape]
         settle_mixed_placement(candidate, self.limits.tolerance, islice(reversed(best), _OTHERS))
         if candidate.incumbent is not None:
