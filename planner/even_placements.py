@@ -1,11 +1,13 @@
 """The even placements of one strategy that fit, each with the fewest recomputed layers and a bound of its iteration."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.schedules import Shape
 from planner.coefficients import Arrangement, Coefficients, Ints
 from planner.even_bounds import applies_to
 from planner.even_rows import even_rows
@@ -34,12 +36,6 @@ def even_placements(given: Coefficients, cuts: Sequence[Sequence[int]]) -> list[
     return found[::-1]
 
 
-def with_recomputation(given: Coefficients, cuts: Sequence[int]) -> Arrangement | None:
-    """Return the placement with the fewest recomputed layers that fits; None if none does."""
-    found = even_placements(given, [cuts])
-    return found[0].arrangement if found else None
-
-
 def _bounds(given: Coefficients, cuts: Ints, again: Ints) -> list[int]:
     if not applies_to(given.shape.schedule):
         return [0] * len(cuts)
@@ -56,7 +52,7 @@ def _bounds(given: Coefficients, cuts: Ints, again: Ints) -> list[int]:
     return [int(bound) for bound in bounds]
 
 
-class _Fitting:
+class Fitting(ABC):
     """Finds the fewest recomputed layers of all ranks of all placements at once.
 
     Attributes:
@@ -64,40 +60,53 @@ class _Fitting:
         sizes: Layers by placement, chunk and rank.
     """
 
-    def __init__(self, given: Coefficients, cuts: Ints) -> None:
-        self.given = given
-        self._keep(cuts)
+    def __init__(self, shape: Shape, cuts: Ints, *, recompute_all: bool) -> None:
+        self._shape, self._everything = shape, recompute_all
+        self._set(cuts)
 
-    def _keep(self, cuts: Ints) -> None:
-        by_rank = (len(cuts), self.given.shape.chunks, self.given.shape.ranks)
+    def _set(self, cuts: Ints) -> None:
+        by_rank = (len(cuts), self._shape.chunks, self._shape.ranks)
         self.cuts, self.sizes = cuts, np.diff(cuts, axis=1).reshape(by_rank)
+
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Drop the other placements."""
+        self._set(self.cuts[chosen])
+
+    @abstractmethod
+    def over(self, counts: Ints) -> NDArray[np.bool_]:
+        """Return which ranks exceed their limit at some moment when each recomputes ``counts`` layers of every chunk."""
 
     def recomputed(self) -> Ints:
         """Return recomputed layers by placement and virtual stage."""
-        everything = self.given.recompute_all
         most = self.sizes.max(axis=1)
-        low = np.where(everything, most, 0)
-        over = self._over(low)
+        low = np.where(self._everything, most, 0)
+        over = self.over(low)
         if not over.any():
-            return self._again(low)
+            return self.again(low)
         high = np.where(over, most, low)
-        fits = ~(over if everything else self._over(high)).any(axis=1)
-        self._keep(self.cuts[fits])
+        fits = np.asarray(~(over if self._everything else self.over(high)).any(axis=1))
+        self.keep(fits)
         low, high = (low + over)[fits], high[fits]
         while (low < high).any():
             middle = (low + high) // 2
-            fit = ~self._over(middle)
+            fit = ~self.over(middle)
             low, high = np.where(fit | (low >= high), low, middle + 1), np.where(fit, middle, high)
-        return self._again(low)
+        return self.again(low)
 
-    def _again(self, counts: Ints) -> Ints:
+    def again(self, counts: Ints) -> Ints:
         """Return recomputed layers by virtual stage for counts by rank."""
-        return np.minimum(self.sizes, counts[:, None, :]).reshape(
-            len(counts), self.cuts.shape[1] - 1
-        )
+        again = np.minimum(self.sizes, counts[:, None, :])
+        return again.reshape(len(counts), self.cuts.shape[1] - 1)
 
-    def _over(self, counts: Ints) -> NDArray[np.bool_]:
-        """Return which ranks exceed the limit at some moment."""
-        contents = self.given.contents(self.cuts, self._again(counts))
-        demands = self.given.demands_of(*contents)
-        return np.asarray(demands.max(axis=1) > self.given.limit_kib)
+
+class _Fitting(Fitting):
+    """All ranks have the same prices and limit."""
+
+    def __init__(self, given: Coefficients, cuts: Ints) -> None:
+        super().__init__(given.shape, cuts, recompute_all=given.recompute_all)
+        self._given = given
+
+    def over(self, counts: Ints) -> NDArray[np.bool_]:
+        contents = self._given.contents(self.cuts, self.again(counts))
+        demands = self._given.demands_of(*contents)
+        return np.asarray(demands.max(axis=1) > self._given.limit_kib)

@@ -4,12 +4,22 @@ All placements are bounded at once; then one at a time is simulated, while it is
 """
 
 import math
+from collections.abc import Sequence
+from typing import Protocol
 
 from costmodel.simulator import iteration_ns
 from planner.candidate import Candidate, Tier
 from planner.even_bounds import even_cuts
 from planner.even_placements import even_placements
 from planner.local_search import Incumbent
+
+
+class Bounded(Protocol):
+    """A placement with a lower bound of its iteration."""
+
+    @property
+    def bound_ns(self) -> int:
+        """No iteration with it is shorter."""
 
 
 def bound_even(candidate: Candidate, *, uneven: bool) -> bool:
@@ -32,8 +42,13 @@ def simulate_even(candidate: Candidate) -> None:
     if candidate.time_ns is None or time_ns < candidate.time_ns:
         candidate.placed = arrangement
         candidate.incumbent = Incumbent(cuts=arrangement.cuts, time_ns=time_ns)
-    best_ns = candidate.time_ns or time_ns
-    left_ns = candidate.even[-1].bound_ns if candidate.even else math.inf
+    settle_rest(candidate, candidate.even)
+
+
+def settle_rest(candidate: Candidate, left: Sequence[Bounded]) -> None:
+    """Close a simulated candidate if none of the placements ``left``, smallest bound last, can be faster."""
+    best_ns = candidate.time_ns or 0
+    left_ns = left[-1].bound_ns if left else math.inf
     if left_ns >= best_ns:
         candidate.close(best_ns)
     else:

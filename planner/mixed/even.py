@@ -4,8 +4,6 @@ All even placements of a strategy are bounded at once, each with the fewest reco
 simulated, while it is the most promising of the search.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +11,9 @@ from costmodel.simulator import iteration_ns
 from planner.candidate import Tier
 from planner.coefficients import Arrangement, Ints, Linear
 from planner.even_bounds import applies_to
+from planner.even_placements import Fitting
 from planner.even_rows import even_rows
+from planner.even_search import settle_rest
 from planner.mixed.candidate import MixedCandidate
 from planner.mixed.coefficients import Assignment, EvenChoice, MixedCoefficients
 from planner.mixed.even_bounds import even_assignments
@@ -37,12 +37,7 @@ def simulate_mixed_even(candidate: MixedCandidate) -> None:
     if candidate.time_ns is None or time_ns < candidate.time_ns:
         candidate.placed = chosen.arrangement
     candidate.take(Assignment(chosen.arrangement.cuts, chosen.groups), time_ns)
-    best_ns = candidate.time_ns or time_ns
-    left_ns = candidate.choices[-1].bound_ns if candidate.choices else math.inf
-    if left_ns >= best_ns:
-        candidate.close(best_ns)
-    else:
-        candidate.lower_ns = max(candidate.lower_ns, int(left_ns))
+    settle_rest(candidate, candidate.choices)
 
 
 def placements(given: MixedCoefficients, *, uneven: bool) -> tuple[Assignment, ...]:
@@ -74,51 +69,27 @@ def even_choices(given: MixedCoefficients, assigned: tuple[Assignment, ...]) -> 
     return found[::-1]
 
 
-class _Fitting:
-    """Finds the fewest recomputed layers of all ranks of all placements at once.
+class _Fitting(Fitting):
+    """Each rank has the prices and the limit of its group.
 
     Attributes:
-        cuts, groups: By placement; those that cannot fit are dropped on the way.
-        sizes: Layers by placement, chunk and rank.
+        groups: By placement and rank.
     """
 
     def __init__(self, given: MixedCoefficients, assigned: tuple[Assignment, ...]) -> None:
-        self.given = given
-        self._keep(
-            np.array([item.cuts for item in assigned], dtype=np.int64),
-            np.array([item.groups for item in assigned], dtype=np.int64),
-        )
+        cuts = np.array([item.cuts for item in assigned], dtype=np.int64)
+        super().__init__(given.shape, cuts, recompute_all=given.recompute_all)
+        self._given = given
+        self.groups: Ints = np.array([item.groups for item in assigned], dtype=np.int64)
 
-    def _keep(self, cuts: Ints, groups: Ints) -> None:
-        by_rank = (len(cuts), self.given.shape.chunks, self.given.shape.ranks)
-        self.cuts, self.groups = cuts, groups
-        self.sizes = np.diff(cuts, axis=1).reshape(by_rank)
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        super().keep(chosen)
+        self.groups = self.groups[chosen]
 
-    def recomputed(self) -> Ints:
-        """Return recomputed layers by placement and virtual stage."""
-        most = self.sizes.max(axis=1)
-        low = most if self.given.recompute_all else np.zeros_like(most)
-        over = self._over(low)
-        high = np.where(over, most, low)
-        fits = ~self._over(high).any(axis=1)
-        self._keep(self.cuts[fits], self.groups[fits])
-        low, high = low[fits], high[fits]
-        while (low < high).any():
-            middle = (low + high) // 2
-            fit = ~self._over(middle)
-            low, high = np.where(fit | (low >= high), low, middle + 1), np.where(fit, middle, high)
-        return self._again(low)
-
-    def _again(self, counts: Ints) -> Ints:
-        """Return recomputed layers by virtual stage for counts by rank."""
-        again = np.minimum(self.sizes, counts[:, None, :])
-        return again.reshape(len(counts), self.cuts.shape[1] - 1)
-
-    def _over(self, counts: Ints) -> NDArray[np.bool_]:
-        """Return which ranks exceed the limit of their group at some moment."""
+    def over(self, counts: Ints) -> NDArray[np.bool_]:
         over = np.zeros(counts.shape, dtype=np.bool_)
-        for group, item in enumerate(self.given.by_group):
-            contents = item.contents(self.cuts, self._again(counts))
+        for group, item in enumerate(self._given.by_group):
+            contents = item.contents(self.cuts, self.again(counts))
             beyond = item.demands_of(*contents).max(axis=1) > item.limit_kib
             over = np.where(self.groups == group, beyond, over)
         return over

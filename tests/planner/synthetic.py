@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from costmodel.schedules import Shape
 from costmodel.simulator import iteration_ns
 from costmodel.strategy import SCHEDULES, Schedule, Strategy
 from planner.coefficients import Arrangement, Coefficients, Linear, MemoryRow
+from planner.even_placements import even_placements
 from planner.priced_rows import LinearColumns, TimeRows
 
 FREE = 1 << 40
@@ -131,3 +132,9 @@ def one_row(given: Coefficients) -> TimeRows:
         hop=np.array([float(min(given.transfer_ns[:-1], default=0))]),
         finish=tuple(LinearColumns.of([item]) for item in given.finish),
     )
+
+
+def with_recomputation(given: Coefficients, cuts: Sequence[int]) -> Arrangement | None:
+    """Return the placement with the fewest recomputed layers that fits; None if none does."""
+    found = even_placements(given, [cuts])
+    return found[0].arrangement if found else None

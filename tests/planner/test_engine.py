@@ -11,8 +11,7 @@ from planner.coefficients import coefficients, limit_kib
 from planner.columns import Columns
 from planner.engine import EngineResult, search
 from planner.even_bounds import even_cuts
-from planner.even_placements import with_recomputation
-from tests.planner.synthetic import brute_force
+from tests.planner.synthetic import brute_force, with_recomputation
 from tests.planner.toy_pricer import GPT3, ToyModel, ToyPricer, toy_space
 
 

@@ -9,8 +9,7 @@ from costmodel.strategy import Schedule
 from planner import proof
 from planner.best_placement import best_placement
 from planner.even_bounds import even_cuts
-from planner.even_placements import with_recomputation
-from tests.planner.synthetic import brute_force, random_coefficients, tightened
+from tests.planner.synthetic import brute_force, random_coefficients, tightened, with_recomputation
 
 ONE_CHUNK: tuple[Schedule, ...] = ("1f1b", "gpipe", "zero_bubble", "no_flush")
 
