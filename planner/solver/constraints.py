@@ -1,6 +1,6 @@
 """Rules of a placement: one method each, its inequality in the docstring, and one list that calls them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from costmodel.timeline import CriticalPath
@@ -153,12 +153,10 @@ class Constraints:
 
         A path visits tasks of the schedule, so its length is below the iteration of every placement.
         """
-        v = self.variables
+        v, hops = self.variables, self._hops()
         for path in self.paths:
-            total = v.finish[path.rank] + sum(
-                count * hop
-                for count, hop in zip(path.transfer, self.given.transfer_ns, strict=True)
-            )
+            total = v.finish[path.rank]
+            total += sum(count * hop for count, hop in zip(path.transfer, hops, strict=True))
             for stage in self.stages:
                 total += path.forward[stage] * v.forward[stage]
                 total += path.backward[stage] * v.backward[stage]
@@ -166,6 +164,10 @@ class Constraints:
                 if self.given.shape.schedule == "zero_bubble" and rest:
                     total += rest * v.weight[stage]
             self._row(total)
+
+    def _hops(self) -> Sequence[Expression]:
+        """Return the transfer over each boundary; no path of one chunk a rank takes the last, which wraps around."""
+        return self.given.transfer_ns
 
     def _row(self, time: Expression) -> None:
         self._require(time <= self.variables.iteration)

@@ -1,6 +1,6 @@
 """Rules of a placement on several device groups; those that do not name a group are planner.solver.constraints."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from costmodel.timeline import CriticalPath
 from planner.solver.constraints import Constraints
@@ -38,16 +38,5 @@ class MixedConstraints(Constraints):
     def mean_stage(self) -> None:
         """Nothing: the mean of stages on different groups says little."""
 
-    def critical_paths(self) -> None:
-        """sum_s (F_s f_s + B_s b_s + W_s w_s) + transfers + D_e <= O for every path known."""
-        v = self.mixed
-        for path in self.paths:
-            total = v.finish[path.rank]
-            total += sum(count * hop for count, hop in zip(path.transfer[:-1], v.hops, strict=True))
-            for stage in self.stages:
-                total += path.forward[stage] * v.forward[stage]
-                total += path.backward[stage] * v.backward[stage]
-                rest = path.weight[stage] - path.backward[stage]
-                if self.given.shape.schedule == "zero_bubble" and rest:
-                    total += rest * v.weight[stage]
-            self._row(total)
+    def _hops(self) -> Sequence[Expression]:
+        return [*self.mixed.hops, 0]
